@@ -11,7 +11,8 @@ import mlx.core as mx
 from .checks.arrays import check_floats
 from .checks.types import check_int, check_number, check_size
 from .errors import ArgumentError
-from .ops.fused import fused_operations
+from .ops.fused import Table, fused_operations
+from .ops.yarn import Yarn, YarnTable
 
 MIN_TABLE_POSITIONS = 256
 
@@ -40,19 +41,20 @@ class Rotations:
     change earlier rows, bit for bit. Thread-safe.
     """
 
-    def __init__(self, dims: int, seq_len: int, base: float):
+    def __init__(self, dims: int, seq_len: int, base: float, scaling: Yarn | None = None):
         self._dims = dims
         self._seq_len = seq_len
         self._base = base
-        self._table: RotationTable | None = None
+        self._scaling = scaling
+        self._table: Table | None = None
         self._positions = 0
         self._growing = threading.Lock()
 
-    def __reduce__(self) -> tuple[Callable[..., "Rotations"], tuple[int, int, float]]:
+    def __reduce__(self) -> tuple[Callable[..., "Rotations"], "Key"]:
         """Copies of a layer share the table."""
-        return _shared_rotations, (self._dims, self._seq_len, self._base)
+        return _shared_rotations, (self._dims, self._seq_len, self._base, self._scaling)
 
-    def table(self, positions: int) -> RotationTable:
+    def table(self, positions: int) -> Table:
         """A table of at least `positions` positions, up to `seq_len`."""
         if self._table is None or self._positions < min(positions, self._seq_len):
             with self._growing:
@@ -63,30 +65,43 @@ class Rotations:
     def _grow(self, positions: int) -> None:
         size = min(max(MIN_TABLE_POSITIONS, 1 << (positions - 1).bit_length()), self._seq_len)
         if self._positions < size:  # false if another thread has grown it
-            self._table = RotationTable(self._dims, size, self._base)
+            if self._scaling is None:
+                self._table = RotationTable(self._dims, size, self._base)
+            else:
+                self._table = YarnTable(self._dims, size, self._base, self._scaling)
             self._positions = size
 
 
 # All layers of a model share a table. It is freed with the last of them.
-_shared: weakref.WeakValueDictionary[tuple[int, int, float], Rotations] = weakref.WeakValueDictionary()
+Key = tuple[int, int, float, Yarn | None]
+_shared: weakref.WeakValueDictionary[Key, Rotations] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
 
 
-def _shared_rotations(dims: int, seq_len: int, base: float) -> Rotations:
+def _shared_rotations(*key: *Key) -> Rotations:
     with _sharing:
-        rotations = _shared.get((dims, seq_len, base))
+        rotations = _shared.get(key)
         if rotations is None:
-            rotations = _shared[dims, seq_len, base] = Rotations(dims, seq_len, base)
+            rotations = _shared[key] = Rotations(*key)
         return rotations
 
 
 class RoPE:
     """Rotate pairs of elements of a head vector of size `dims` by angles that grow with the position.
 
-    Pair i is (2i, 2i + 1) if `traditional`, else (i, i + dims / 2). Positions are 0..seq_len-1.
+    Pair i is (2i, 2i + 1) if `traditional`, else (i, i + dims / 2). Positions are 0..seq_len-1. `scaling`
+    changes the angles of a model whose texts are longer than those of its training.
     """
 
-    def __init__(self, dims: int, seq_len: int, base: float = 10000, traditional: bool = False):
+    def __init__(
+        self,
+        dims: int,
+        seq_len: int,
+        base: float = 10000,
+        traditional: bool = False,
+        *,
+        scaling: Yarn | None = None,
+    ):
         check_int("RoPE", "dims", dims)
         if dims <= 0 or dims % 2 != 0:
             raise ArgumentError("RoPE", "dims", dims, "a positive even number")
@@ -98,9 +113,10 @@ class RoPE:
         self.seq_len = seq_len
         self.base = base
         self.traditional = traditional
-        self._rotations = _shared_rotations(dims, seq_len, base)
+        self.scaling = scaling
+        self._rotations = _shared_rotations(dims, seq_len, base, scaling)
 
-    def table(self, starts: int | list[int], length: int) -> RotationTable:
+    def table(self, starts: int | list[int], length: int) -> Table:
         """A table that reaches `length` positions beyond the largest of `starts`, up to `seq_len`."""
         last = max(starts, default=0) if isinstance(starts, list) else starts
         return self._rotations.table(last + length)

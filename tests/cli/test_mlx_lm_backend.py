@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tiny_llm.cli import mlx_lm_backend
 from tiny_llm.cli.exit_codes import FAILED
 from tiny_llm.cli.prefill_progress import READING
 
+from ..loading.folders import change_json
 from ..support.processes.child import ROOT
 from .conftest import Run
 
@@ -24,6 +26,19 @@ def test_it_gives_the_text_of_our_model(run: Run) -> None:
     assert (theirs["solution"], theirs["loader"]) == ("mlx", None)
     for count in ("prompt_tokens", "generated_tokens", "finish_reason"):
         assert theirs[count] == ours[count]
+
+
+def test_it_gives_the_text_of_our_model_with_yarn(run: Run, embedded_copy: Path) -> None:
+    yarn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4}
+    change_json(embedded_copy, "config.json", rope_scaling=yarn)
+    model = ("--model", str(embedded_copy), "--raw", "--prompt", "Once upon a time " * 4)
+    theirs = run(*MLX, *model).record["text"]
+    ours = run("generate", "--json", "--max-tokens", "3", "--dtype", "float32", *model).record["text"]
+    assert theirs == ours != run(*MLX, *model[2:]).record["text"]
+    change_json(embedded_copy, "config.json", rope_scaling=yarn | {"attention_factor": 1.2})
+    ended = run(*MLX, *model)
+    assert (ended.code, ended.out) == (FAILED, "")
+    assert "mlx-lm ignores the attention_factor" in ended.err
 
 
 def test_the_sampler_flags_have_an_effect(run: Run) -> None:

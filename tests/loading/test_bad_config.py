@@ -11,6 +11,7 @@ from .damage import Case, assert_refused, content, each
 from .folders import change_json, write_folder
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
+LLAMA = {"rope_type": "llama3", "factor": 4.0}
 PACKED = {"group_size": 64, "bits": 4}
 
 FIELDS = [
@@ -27,8 +28,25 @@ FIELDS = [
     ("use_sliding_window", True, "got True, expected false"),
     ("layer_types", ["sliding_attention"], "got .*, expected only 'full_attention'"),
     ("layer_types", 3, "got 3, expected a list"),
-    ("rope_scaling", YARN, "got .*yarn.*, expected none: RoPE scaling is not supported"),
-    ("rope_parameters", YARN, "got .*yarn.*, expected none: RoPE scaling is not supported"),
+    ("rope_scaling", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
+    ("rope_parameters", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
+    ("rope_scaling", {"type": "yarn"}, "factor: got nothing, expected a number from 1 to 1024"),
+    ("rope_scaling", YARN | {"factor": 0.5}, "factor: got 0.5, expected a number from 1"),
+    ("rope_scaling", YARN | {"factor": True}, "factor: got True, expected a number from 1"),
+    ("rope_scaling", YARN | {"mscale": 1.0}, "mscale: got 1.0, expected none beside factor, original"),
+    ("rope_scaling", YARN | {"beta_fast": 1, "beta_slow": 2}, "beta_fast: got 1, expected a number from 2"),
+    ("rope_scaling", YARN | {"attention_factor": 0}, "attention_factor: got 0, expected a number from"),
+    (
+        "rope_scaling",
+        YARN | {"original_max_position_embeddings": 2**23},
+        "original_max_position_embeddings: got 8388608, expected a whole number from 1 to 4194304",
+    ),
+    (
+        "rope_scaling",
+        YARN | {"original_max_position_embeddings": 32768.0},
+        "original_max_position_embeddings: got 32768.0, expected a whole number",
+    ),
+    ("rope_scaling", YARN | {"rope_theta": 1}, "rope_theta: got 1.0, expected a number above 1 with yarn"),
     ("rope_scaling", "yarn", "got 'yarn', expected an object"),
     ("rope_theta", -1.0, "got -1.0, expected a number above 0"),
     ("rope_theta", 10**400, "got 1000.*, expected a number above 0, at most"),
@@ -68,6 +86,13 @@ FIELDS = [
 def test_a_field_that_is_wrong(folder, field, value, sentence):
     change_json(folder, "config.json", **{"head_dim": None, field: value})
     assert_refused(folder, f"config.json: {field}: {sentence}")
+
+
+def test_two_scalings_that_differ(folder):
+    change_json(folder, "config.json", rope_parameters=YARN, rope_scaling=YARN | {"factor": 2.0})
+    assert_refused(
+        folder, r"config.json: rope_scaling: got .*2\.0.*, expected the scaling of rope_parameters"
+    )
 
 
 def test_an_integer_too_large_for_a_float_is_refused(folder):

@@ -15,9 +15,9 @@ from ..support.processes.child import run_python
 from .folders import END, arrays_of, change_json, small_tokenizer, write_folder, write_json, write_shards
 
 
-def our_logits(folder) -> mx.array:
+def our_logits(folder, length=33) -> mx.array:
     model = dispatch_model("a folder", load(str(folder)).mlx_model, 2, dtype=mx.float32)
-    return model(tokens(2, 33), 0, model.create_kv_cache())
+    return model(tokens(2, length), 0, model.create_kv_cache())
 
 
 def their_logits(folder) -> mx.array:
@@ -89,6 +89,48 @@ def test_newer_configs_have_the_base_of_rotations_elsewhere(tmp_path):
     assert mx.array_equal(our_logits(folder), expected)
     change_json(folder, "config.json", rope_parameters=parameters | {"rope_theta": 500.0})
     assert not mx.allclose(our_logits(folder), expected)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_a_longer_context_by_yarn(tmp_path, family, key):
+    """For the texts of the test, two thirds are behind the context of the training."""
+    folder = write_folder(tmp_path, checkpoint(family, layers=2, max_position_embeddings=12))
+    plain = our_logits(folder, 12)
+    config = json.loads((folder / "config.json").read_text())
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12}
+    write_json(folder, "config.json", config | {"rope_scaling": yarn})
+    expected = their_logits(folder)
+    if key == "rope_parameters":
+        config |= {"rope_scaling": None, "rope_theta": None}
+        write_json(folder, "config.json", config | {key: yarn | {"rope_theta": 20000}})
+    assert_logits(our_logits(folder), expected)
+    assert not mx.allclose(our_logits(folder, 12), plain, atol=0.1)
+    assert load(str(folder)).config.max_position_embeddings == 48
+    # Without its own field, the context of the training is that of the config.
+    del yarn["original_max_position_embeddings"]
+    write_json(
+        folder, "config.json", config | {"rope_scaling": yarn, "rope_theta": 20000, "rope_parameters": None}
+    )
+    assert_logits(our_logits(folder), expected)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"sliding_window": 16, "max_window_layers": 2},
+        {"sliding_window": 512, "max_window_layers": 0},  # as long as the context
+        {"sliding_window": None, "max_window_layers": 0},
+        {"sliding_window": 16, "max_window_layers": 0, "layer_types": ["full_attention"] * 2},
+    ],
+    ids=str,
+)
+def test_a_window_that_no_layer_has_changes_nothing(tmp_path, window):
+    folder = write_folder(tmp_path, checkpoint(layers=2))
+    expected = our_logits(folder)
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder, "config.json", config | {"use_sliding_window": True} | window)
+    assert mx.array_equal(our_logits(folder), expected)
 
 
 def test_fields_of_a_checkpoint(tmp_path):

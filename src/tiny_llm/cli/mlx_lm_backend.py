@@ -85,6 +85,8 @@ def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     from mlx.nn.layers.quantized import quantize
 
     sizes = checkpoint.args
+    if (sizes.rope_scaling or {}).get("attention_factor") is not None:
+        raise Failure("mlx-lm ignores the attention_factor of rope_scaling in config.json; leave it out")
     module: Any = import_module(f"mlx_lm.models.{sizes.model_type}")  # a family of models/names.py
 
     progress("building the mlx-lm model", 0, None)

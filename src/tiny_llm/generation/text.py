@@ -106,7 +106,7 @@ def answer_limit(
 def context_length(model: Any) -> int | None:
     """The maximum number of tokens of the model; None if unknown."""
     args = getattr(getattr(model, "mlx_model", None), "args", None)
-    length: int | None = getattr(args, "max_position_embeddings", None)
+    length: int | None = getattr(model, "max_seq_len", getattr(args, "max_position_embeddings", None))
     return length
 
 

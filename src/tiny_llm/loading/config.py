@@ -7,6 +7,7 @@ from typing import Any
 
 from ..models.names import FAMILIES
 from .files import Fields, read_object, require_file
+from .rope import read_rope
 
 NAME = "config.json"
 BITS = (4, 8)
@@ -36,8 +37,9 @@ class ModelConfig:
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
-    max_position_embeddings: int
+    max_position_embeddings: int  # with the rope_scaling, so the context
     tie_word_embeddings: bool
+    rope_scaling: Mapping[str, Any] | None = None
     quantization: Quantization | None = None
     # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None means dense.
     quantization_overrides: Mapping[str, Quantization | None] = field(default_factory=dict)
@@ -59,6 +61,8 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
     if heads % kv_heads != 0:
         raise raw.error("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
     hidden = raw.integer("hidden_size", 2, 2**16)
+    rope = read_rope(raw)
+    _check_window(raw, rope.context)
     quantization, exceptions = _quantization(raw)
     return ModelConfig(
         model_type=raw.get("model_type"),
@@ -70,9 +74,10 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
         num_key_value_heads=kv_heads,
         head_dim=_head_dim(raw, hidden, heads),
         rms_norm_eps=raw.number("rms_norm_eps", 0, 1),
-        rope_theta=_rope_theta(raw),
-        max_position_embeddings=raw.integer("max_position_embeddings", 1, 2**24),
+        rope_theta=rope.theta,
+        max_position_embeddings=rope.context,
         tie_word_embeddings=raw.boolean("tie_word_embeddings"),
+        rope_scaling=rope.scaling,
         quantization=quantization,
         quantization_overrides=exceptions,
         end_tokens=raw.token_ids("eos_token_id"),
@@ -87,25 +92,21 @@ def _check_supported(raw: Fields) -> None:
         )
     if raw.get("hidden_act", "silu") != "silu":
         raise raw.error("hidden_act", "'silu'")
-    if raw.get("use_sliding_window"):
-        raise raw.error("use_sliding_window", "false: sliding-window attention is not supported")
     if any(kind != "full_attention" for kind in raw.list("layer_types")):
         raise raw.error("layer_types", "only 'full_attention'")
     if raw.get("model_type") == "qwen3" and raw.get("attention_bias"):
         raise raw.error("attention_bias", "false for qwen3")
 
 
-def _rope_theta(raw: Fields) -> float:
-    """The base of RoPE; newer files have it in `rope_parameters`, which replaces `rope_scaling`."""
-    where = raw
-    for key in ("rope_scaling", "rope_parameters"):
-        if raw.get(key) is None:
-            continue
-        scaling = raw.object(key)
-        if scaling.get("rope_type", scaling.get("type", "default")) != "default":
-            raise raw.error(key, "none: RoPE scaling is not supported")
-        where = scaling if scaling.get("rope_theta") is not None else where
-    return where.number("rope_theta", 0, 1e15)
+def _check_window(raw: Fields, context: int) -> None:
+    """LoadError where a sliding window hides a key; without `layer_types`, the first layers have none."""
+    if not raw.get("use_sliding_window") or raw.list("layer_types"):
+        return
+    window, full = raw.values.get("sliding_window", 0), raw.get("max_window_layers", 0)
+    if window is None or (type(window) is int and window >= context):
+        return
+    if type(full) is not int or full < raw.integer("num_hidden_layers", 1, 2**10):
+        raise raw.error("use_sliding_window", "false: sliding-window attention is not supported")
 
 
 def _head_dim(raw: Fields, hidden: int, heads: int) -> int:

@@ -14,7 +14,7 @@ from ..cache.paged import TinyKvPagedCache
 from ..cache.reservation import is_full_cache, reserve
 from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
-from ..positional_encoding import RotationTable
+from ..ops.fused import Table
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension
 from .cached_attention import attend_flash, attend_paged, is_short
@@ -75,7 +75,7 @@ def is_fused(block: TransformerBlock, cache: TinyKvCache) -> bool:
     return block.fused is not None and (type(cache) is TinyKvPagedCache if on_pages else is_full_cache(cache))
 
 
-def fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: RotationTable) -> FusedBlock | None:
+def fused_operation(block: TransformerBlock, dtype: mx.Dtype, table: Table) -> FusedBlock | None:
     """The fused operation of a block, built again if a layer or a weight was replaced."""
     attention = block.self_attn
     arrays: list[mx.array] = []

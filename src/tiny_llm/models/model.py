@@ -15,6 +15,7 @@ from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
+from ..ops.yarn import Yarn, read_rope_scaling
 from ..runtime.gpu import computes_on_gpu
 from .cpu_block import is_fused
 from .gpu_block import fills_memory, gpu_weights
@@ -45,7 +46,8 @@ class Transformer(ABC):
         args = mlx_model.args
         dtype = self.default_dtype if dtype is None else dtype
         check_float_dtype(name, "dtype", dtype)
-        _refuse_rope_scaling(name, args)
+        self.rope_scaling = yarn = _rope_scaling(name, args)
+        self.max_seq_len: int = args.max_position_embeddings if yarn is None else yarn.context
         self.mlx_model = mlx_model
         self.precision = dtype
         self.num_hidden_layers: int = args.num_hidden_layers
@@ -87,8 +89,9 @@ class Transformer(ABC):
             "rms_norm_eps": args.rms_norm_eps,
             "w_input_layernorm": layer.input_layernorm.weight,
             "w_post_attention_layernorm": layer.post_attention_layernorm.weight,
-            "max_seq_len": args.max_position_embeddings,
+            "max_seq_len": self.max_seq_len,
             "theta": args.rope_theta,
+            "rope_scaling": self.rope_scaling,
         }
 
     def __call__(self, inputs: mx.array, offset: Offset, cache: Sequence[TinyKvCache]) -> mx.array:
@@ -160,8 +163,10 @@ class Transformer(ABC):
         return block
 
 
-def _refuse_rope_scaling(name: str, args: Any) -> None:
-    scaling = getattr(args, "rope_scaling", None)
-    kind = scaling and scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in (None, {}, "default"):
-        raise ArgumentError(name, "rope_scaling", repr(kind), "none: RoPE scaling is not supported")
+def _rope_scaling(name: str, args: Any) -> Yarn | None:
+    try:
+        scaling = getattr(args, "rope_scaling", None)
+        return read_rope_scaling(scaling, args.max_position_embeddings, args.rope_theta)
+    except ArgumentError as error:
+        field = f"rope_scaling: {error.argument}"
+        raise ArgumentError(name, field, error.got, error.expected) from error

@@ -6,6 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import ArgumentError
+from ..ops.yarn import Yarn
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
@@ -19,6 +20,7 @@ class Qwen2Attention(MultiHeadAttention):
     bv: mx.array
     max_seq_len: int = 32768
     theta: int = 1000000
+    rope_scaling: Yarn | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.num_heads < 1 or self.hidden_size % self.num_heads != 0:
@@ -27,7 +29,7 @@ class Qwen2Attention(MultiHeadAttention):
             )
         self.head_dim = self.hidden_size // self.num_heads
         super().__post_init__()
-        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
+        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta, scaling=self.rope_scaling)
 
     @property
     def biases(self) -> list[mx.array]:

@@ -6,6 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..layer_norm import RMSNorm
+from ..ops.yarn import Yarn
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
@@ -20,10 +21,11 @@ class Qwen3Attention(MultiHeadAttention):
     max_seq_len: int = 32768
     theta: int = 1000000
     rms_norm_eps: float = 1e-5
+    rope_scaling: Yarn | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta)
+        self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta, scaling=self.rope_scaling)
         self.query_norm = RMSNorm(self.head_dim, self.q_norm, self.rms_norm_eps)
         self.key_norm = RMSNorm(self.head_dim, self.k_norm, self.rms_norm_eps)
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from ..runtime.extension import cpu_kernels
 from ..runtime.gpu import computes_on_gpu
+from .yarn import Yarn
 
 
 class Rotation(Protocol):
@@ -19,6 +20,7 @@ class Rotation(Protocol):
     dims: int
     base: float
     traditional: bool
+    scaling: Yarn | None
 
     def table(self, starts: int | list[int], length: int) -> "Table": ...
 
@@ -81,13 +83,15 @@ class OnGpu:
         if x.dtype == mx.float32:
             # The angles of MLX are float32 numbers: at position 32767, results were off by 7e-3.
             return rotation.by_table(x.swapaxes(1, 2), starts).swapaxes(1, 2)
+        yarn = rotation.scaling
         return mx.fast.rope(
-            x,
+            x if yarn is None else x * yarn.attention_factor,
             rotation.dims,
             traditional=rotation.traditional,
-            base=rotation.base,
+            base=rotation.base if yarn is None else None,
             scale=1.0,
             offset=_row_starts(tuple(starts)) if isinstance(starts, list) else starts,
+            freqs=None if yarn is None else _inverse_frequencies(yarn, rotation.dims, rotation.base),
         )
 
     def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
@@ -101,6 +105,12 @@ ON_GPU = OnGpu()
 def _row_starts(starts: tuple[int, ...]) -> mx.array:
     """The array of a step of a batch, which all layers share."""
     return mx.array(starts, mx.int32)
+
+
+@lru_cache(maxsize=2)
+def _inverse_frequencies(yarn: Yarn, dims: int, base: float) -> mx.array:
+    """What MLX calls `freqs`."""
+    return mx.array([1 / frequency for frequency in yarn.frequencies(dims, base)], mx.float32)
 
 
 @partial(mx.compile, shapeless=True)
