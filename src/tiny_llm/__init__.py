@@ -49,6 +49,7 @@ from .batch import Request, batch_generate
 from .course.dispatch import dispatch_model
 from .embedding import Embedding
 from .errors import (
+    AnswerError,
     ArgumentError,
     ArgumentTypeError,
     GrammarError,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
 # The modules and mx: for the course's `from tiny_llm import *`.
 __all__ = [
     "LLM",
+    "AnswerError",
     "ArgumentError",
     "ArgumentTypeError",
     "BatchingKvCache",

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 
 class TinyLlmError(Exception):
@@ -47,12 +48,24 @@ class UnsupportedError(RefusedArgument, NotImplementedError):
     """A meaningful request that this class or function does not support."""
 
 
-class NumericError(TinyLlmError, ArithmeticError):
-    """A model computed NaN logits.
+class AnswerError(TinyLlmError):
+    """What ends one answer of a list and no other; raised as one of the two classes below.
 
-    With several prompts, the other answers are completed first: `results` has a `Result` for each prompt, in
-    order, with `finish_reason` None where the model computed NaN. With one prompt it is empty.
+    The other answers are completed first: `results` has a `Result` for each prompt, in order, of which those
+    that failed have an `error`. With one prompt it is empty.
     """
+
+    results: tuple[Any, ...] = ()
+
+    def with_results(self, results: Sequence[Any]) -> Self:
+        """The error of the list in which this one has ended an answer."""
+        error = copy(self)
+        error.results = tuple(results)
+        return error
+
+
+class NumericError(AnswerError, ArithmeticError):
+    """A model computed NaN logits."""
 
     def __init__(self, results: Sequence[Any] = ()) -> None:
         self.results = tuple(results)
@@ -65,7 +78,7 @@ class NumericError(TinyLlmError, ArithmeticError):
         return type(self), (self.results,)
 
 
-class GrammarError(TinyLlmError, RuntimeError):
+class GrammarError(AnswerError, RuntimeError):
     """The answer cannot follow its grammar: a limit of llguidance, or a token that is not allowed."""
 
     def __init__(self, reason: str) -> None:

@@ -224,7 +224,7 @@ def test_standard_input_is_a_file_like_any_other() -> None:
     assert [answer["prompt"] for answer in json.loads(out)["answers"]] == [SUM, NAME]
 
 
-def test_answers_that_are_complete_survive_an_interrupt(tmp_path: Path) -> None:
+def test_answers_that_are_complete_survive_an_interrupt_and_are_kept(run: Run, tmp_path: Path) -> None:
     file, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
     file.write_text(f"{SUM}\n" * 1000)
     process = start("--input", str(file), "--output", str(answers))
@@ -238,3 +238,54 @@ def test_answers_that_are_complete_survive_an_interrupt(tmp_path: Path) -> None:
     found = written(answers)
     assert 3 <= len(found) < 1000
     assert {answer["text"] for answer in found} == {found[0]["text"]}
+    before = answers.read_bytes()
+    file.write_text(f"{SUM}\n" * (max(answer["line"] for answer in found) + 3))
+    ended = run("batch", "--input", str(file), "--output", str(answers), "--resume")
+    assert f"{len(found)} answers kept, " in ended.err
+    assert answers.read_bytes().startswith(before)
+    found = written(answers)
+    assert sorted(answer["line"] for answer in found) == list(range(1, len(found) + 1))
+    assert {answer["text"] for answer in found} == {found[0]["text"]}
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (b"{}", "line 1: got no answer of `batch`, expected one on each line"),
+        (b"\xff", "line 1: got no answer of `batch`"),
+        (b"[1]", "line 1: got no answer of `batch`"),
+        (b'{"line": 2, "prompt": "a", "text": "x"}', "line 1: got an answer to another question"),
+        (b'{"line": 1, "id": 4, "prompt": "a", "text": "x"}', "line 1: got an answer to another question"),
+        (b'{"line": 3, "prompt": "c", "text": "x"}', "line 1: got an answer to another question"),
+    ],
+)
+def test_a_file_with_other_answers_is_not_resumed(
+    run: Run, tmp_path: Path, line: bytes, sentence: str
+) -> None:
+    file, answers = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
+    file.write_text("a\nb\n")
+    answers.write_bytes(line + b"\n")
+    ended = run("batch", "--input", str(file), "--output", str(answers), "--resume")
+    assert (ended.code, ended.out) == (REFUSED, "")
+    assert ended.err.startswith(f"program: --resume: {answers}: {sentence}")
+    assert answers.read_bytes() == line + b"\n"
+
+
+def test_answers_of_another_conversation_are_not_resumed(run: Run, tmp_path: Path) -> None:
+    """Or of another model: the prompt has another length."""
+    file, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    file.write_text(
+        json.dumps({"messages": [{"role": "user", "content": SUM}], "id": "x"})
+        + "\n\n"
+        + json.dumps({"prompt": NAME})
+    )
+    flags = ("batch", "--input", str(file), "--output", str(answers), *SHORT)
+    assert run(*flags).code == 0
+    before = answers.read_bytes()
+    ended = run(*flags, "--resume", "--system", "Be brief.")
+    assert ended.code == REFUSED
+    assert "question 3: got a prompt of 23 tokens, expected 21" in ended.err
+    assert answers.read_bytes() == before
+    assert run(*flags, "--resume").code == 0
+    assert answers.read_bytes() == before

@@ -46,4 +46,37 @@ def test_a_batch_prints_the_answers_of_the_questions_that_have_one(run: Run, tmp
     ended = run("batch", "--model", str(folder), *flags)
     assert ended.code == FAILED
     assert "NaN" in ended.err.splitlines()[-1]
-    assert [answer["prompt"] for answer in json.loads(ended.out)["answers"]] == ["a"]
+    fine, failed = json.loads(ended.out)["answers"]
+    assert (fine["prompt"], "error" in fine) == ("a", False)
+    assert (failed["line"], failed["prompt"], "text" in failed) == (2, "b", False)
+    assert failed["error"].startswith("the logits of the next token are NaN")
+    assert json.loads(ended.out)["prompts"] == 1
+    assert "1 of 2 questions have no answer; question 2: the logits" in ended.err
+
+
+def test_a_batch_resumes_with_the_questions_that_have_no_answer(run: Run, tmp_path: Path) -> None:
+    """Of an interrupted run, and those that ended with an error."""
+    weights = checkpoint(layers=1, tied=False)
+    fine = write_folder(tmp_path / "fine", weights)
+    (broken,) = small_tokenizer().encode("b").ids
+    weights.model.embed_tokens.scales[broken] = mx.nan
+    damaged = write_folder(tmp_path / "damaged", weights)
+    questions, output = tmp_path / "questions", tmp_path / "answers"
+    questions.write_text("a\nb\nc\nd\n")
+    flags = ("--raw", "--input", str(questions), "--max-seq-len", "2", "--output", str(output), "--json")
+    assert run("batch", "--model", str(damaged), *flags, "--resume").code == FAILED
+    lines = output.read_text().splitlines()
+    assert {record["line"]: "error" in record for record in map(json.loads, lines)} == {
+        1: False, 2: True, 3: False, 4: False
+    }  # fmt: skip
+    cut = [line for line in lines if json.loads(line)["line"] != 3]
+    output.write_text("\n".join(cut) + "\n" + '{"line": 3, "prompt": "c", "te')
+    ended = run("batch", "--model", str(fine), *flags, "--resume")
+    assert (ended.record["kept"], ended.record["prompts"]) == (2, 2)
+    records = list(map(json.loads, output.read_text().splitlines()))
+    assert [record["line"] for record in records][:2] == [1, 4]
+    assert sorted(record["line"] for record in records) == [1, 2, 3, 4]
+    assert all("text" in record for record in records)
+    again = run("batch", "--model", str(fine), *flags, "--resume").record
+    assert (again["kept"], again["prompts"]) == (4, 0)
+    assert list(map(json.loads, output.read_text().splitlines())) == records

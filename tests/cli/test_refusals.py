@@ -103,6 +103,7 @@ USAGE = [
     ("batch", ["--input", "/nowhere/x"], "--input: /nowhere/x cannot be read: No such file"),
     ("batch", ["--input", "/"], "--input: / cannot be read: Is a directory"),
     ("batch", ["--output", "/nowhere/x"], "--output: got '/nowhere/x', expected a file in a folder"),
+    ("batch", ["--resume"], "--resume: needs --output, the file of an interrupted run"),
     ("batch", ["--solution", "mlx"], "only generate, chat and bench have mlx"),
     ("batch", ["--solution", "ref"], "got ref, expected tiny_llm"),
     ("bench", ["--num-seqs", "0"], "--num-seqs: got '0'"),

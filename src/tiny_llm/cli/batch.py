@@ -1,18 +1,16 @@
 """`tiny-llm batch` and `pdm run batch-main`: many questions at once, by continuous batching."""
 
 import argparse
-import json
 import sys
 import time
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import mlx.core as mx
 
 from ..engine import EngineRequest
 from ..engine.batch import answer_all, check_list_invariant
-from ..errors import ArgumentError, NumericError
+from ..errors import AnswerError, ArgumentError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
 from ..generation.loaded import LoadedModel
 from ..generation.messages import build_messages
@@ -23,11 +21,12 @@ from ..sampling.params import Sampling
 from . import arguments, summary
 from .backends import TinyLlmBackend
 from .build_backend import build_tiny_llm_backend, check_raw
-from .exit_codes import Refusal
+from .exit_codes import Failure, Refusal
 from .json_output import print_json
-from .output_files import check_writable, output_file
+from .output_files import output_file
 from .progress import ProgressBar, dimmed
 from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
+from .questions.batch_output import EarlierAnswers, as_record, check_output, write_line
 from .streams import print_stderr
 
 DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
@@ -46,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--output", type=output_file, metavar="FILE",
         help="append each complete answer to this file as a line of JSON; the file must be new or empty",
+    )  # fmt: skip
+    group.add_argument(
+        "--resume", action="store_true",
+        help="keep the answers that --output has from an interrupted run with the same options, and answer "
+        "the other questions",
     )  # fmt: skip
     arguments.add_raw(parser)
     arguments.add_json(parser, "print one JSON object: totals, and the answers unless --output is given")
@@ -95,7 +99,8 @@ def run(options: argparse.Namespace) -> int:
             f"line {each.line}: messages: --raw uses no chat template" for each in questions if each.messages
         ]
         refuse_lines(options.input, wrong)
-    check_output(options.output)
+    check_output(options.output, resume=options.resume)
+    earlier = EarlierAnswers(options.output if options.resume else None, questions)
     done: dict[int, Result] = {}
     with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
@@ -107,21 +112,24 @@ def run(options: argparse.Namespace) -> int:
             check_batch_invariant(llm)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
-        requests = [
-            as_request(question, ids, longest) for question, ids in zip(questions, prompts, strict=True)
-        ]
+        for question, ids in zip(questions, prompts, strict=True):
+            earlier.check_prompt(question, len(ids))
+        earlier.keep()
+        pending = [each for each in zip(questions, prompts, strict=True) if each[0] not in earlier]
+        asked = [question for question, _ in pending]
+        requests = [as_request(question, ids, longest) for question, ids in pending]
         with nullcontext() if options.output is None else options.output.open("a", encoding="utf-8") as file:
 
             def on_finish(index: int, result: Result) -> None:
                 done[index] = result
-                question = questions[index]
+                question = asked[index]
                 if file is not None:
                     write_line(file, as_record(question, result))
                 elif not options.json:
                     progress.print_above(as_text(question, result))
-                progress(TASK, len(done), len(requests))
+                progress(TASK, len(earlier) + len(done), len(questions))
 
-            progress(TASK, 0, len(requests))
+            progress(TASK, len(earlier), len(questions))
             start = time.perf_counter()
             failure = None
             try:
@@ -133,13 +141,16 @@ def run(options: argparse.Namespace) -> int:
                     finished=on_finish,
                     batch_invariant=options.batch_invariant,
                 )
-            except NumericError as error:  # in some answers; the others are complete
+            except AnswerError as error:  # of some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - start
-    if failure is not None and not done:
+    answers = [as_record(asked[index], done[index]) for index in sorted(done)]
+    complete = [answer for answer in answers if "error" not in answer]
+    if failure is not None and not complete:
         raise failure
-    answers = [as_record(questions[index], done[index]) for index in sorted(done)]
-    report = {**backend.description, **totals(answers, seconds)}
+    report = {**backend.description, **totals(complete, seconds)}
+    if options.resume:
+        report["kept"] = len(earlier)
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
@@ -147,15 +158,10 @@ def run(options: argparse.Namespace) -> int:
             dimmed(f"{totals_line(report)}\n{summary.settings_line(backend.description)}", sys.stderr)
         )
     if failure is not None:
-        raise failure
+        first = next(answer["line"] for answer in answers if "error" in answer)
+        missing = len(answers) - len(complete)
+        raise Failure(f"{missing} of {len(answers)} questions have no answer; question {first}: {failure}")
     return 0
-
-
-def check_output(path: Path | None) -> None:
-    """Refuse a file that cannot be written or is not empty: it may hold the answers of an earlier run."""
-    check_writable({"--output": path})
-    if path is not None and path.is_file() and path.stat().st_size:
-        raise Refusal(f"--output: {path} exists and is not empty; choose another file or remove it")
 
 
 def check_batch_invariant(llm: LoadedModel) -> None:
@@ -229,26 +235,10 @@ def as_request(question: Question, prompt_ids: list[int], longest: int) -> Engin
     return EngineRequest(prompt_ids=prompt_ids, sampling=Sampling(max_tokens=limit))
 
 
-def write_line(file: TextIO, record: dict[str, Any]) -> None:
-    """Write an answer and flush, so that it survives whatever ends the run."""
-    file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    file.flush()
-
-
 def as_text(question: Question, result: Result) -> str:
     prompt = question.prompt if question.messages is None else question.messages[-1]["content"]
-    return f"[{question.line}] {prompt}\n{result.text}\n"
-
-
-def as_record(question: Question, result: Result) -> dict[str, Any]:
-    """An answer with the fields of `generate --json`; generated_tokens includes the end token."""
-    return {
-        **question.fields(),
-        "text": result.text,
-        "finish_reason": result.finish_reason,
-        "prompt_tokens": result.statistics.prompt_tokens,
-        "generated_tokens": result.statistics.generated_tokens,
-    }
+    text = result.text if result.error is None else f"(no answer: {result.error})"
+    return f"[{question.line}] {prompt}\n{text}\n"
 
 
 def totals(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -267,8 +257,9 @@ def totals(answers: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 
 def totals_line(report: dict[str, Any]) -> str:
+    kept = f"{report['kept']} answers kept, " if "kept" in report else ""
     return (
-        f"{report['prompts']} prompts, {report['prompt_tokens']} prompt tokens, "
+        f"{kept}{report['prompts']} prompts, {report['prompt_tokens']} prompt tokens, "
         f"{report['generated_tokens']} generated tokens in {report['seconds']:.1f} s | "
         f"output {report['output_tokens_per_second']:.0f} tok/s, "
         f"total {report['total_tokens_per_second']:.0f} tok/s | "

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from ..errors import GrammarError, NumericError, OutOfMemoryError, TinyLlmError
+from ..errors import AnswerError, OutOfMemoryError, TinyLlmError
 from ..loading import LoadError
 from ..runtime.memory_errors import memory_errors
 from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
@@ -51,7 +51,7 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         return code
     except Refusal as refusal:
         return print_error(program, str(refusal), REFUSED)
-    except (Failure, LoadError, NumericError, GrammarError) as failure:
+    except (Failure, LoadError, AnswerError) as failure:
         return print_error(program, str(failure), FAILED)
     except OutOfMemoryError as error:
         return print_error(program, f"{error.problem}. {LESS_MEMORY}", FAILED)

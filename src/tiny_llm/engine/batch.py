@@ -8,12 +8,12 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import Any
 
-from ..errors import ArgumentError, NumericError
+from ..errors import AnswerError, ArgumentError, GrammarError
 from ..generation.batching import run_batch
 from ..generation.defaults import prefill_chunk
 from ..generation.loaded import LoadedModel
 from ..generation.request import Request
-from ..generation.result import FinishReason, Result, Statistics, TokenLogprobs
+from ..generation.result import FinishReason, Result, Statistics, TokenLogprobs, checked_results
 from ..models.cached_attention import attend_flash
 from ..models.invariance import check_invariant
 from ..runtime.device import on_device
@@ -39,8 +39,8 @@ def answer_all(
 
     A step computes `prefill_tokens` tokens of prompts (by default as many as are fast on the device) beside a
     token of each running answer. `finished` is called with the number of a request and its answer when it is
-    complete. NaN ends only its own answer: the others run to their end, then NumericError is raised with all
-    results. Any other error ends all.
+    complete or has an error. NaN, or an error of a grammar, ends only its own answer: the others run to their
+    end, then it is raised with all results. Any other error ends all.
 
     batch_invariant: the bits of an answer's logits do not depend on the other requests; for models that
         `check_list_invariant` accepts.
@@ -56,19 +56,12 @@ def answer_all(
         if computes_on_gpu() or not _has_flash_attention(llm):
             return _answer_on_dense_caches(llm, requests, batch_size, prefill_tokens, finished)
     results: dict[int, Result] = {}
-    failed = False
     with closing(_answers(llm, requests, batch_size, prefill_tokens, batch_invariant)) as answers:
-        for index, result, error in answers:
+        for index, result in answers:
             results[index] = result
-            if error is not None and not isinstance(error, NumericError):
-                raise error
-            failed = failed or error is not None
-            if finished is not None and error is None:
+            if finished is not None:
                 finished(index, result)
-    ordered = [results[index] for index in range(len(requests))]
-    if failed:
-        raise NumericError(ordered)
-    return ordered
+    return checked_results([results[index] for index in range(len(requests))])
 
 
 def check_list_invariant(llm: LoadedModel) -> None:
@@ -89,7 +82,7 @@ def _answers(
     batch_size: int,
     prefill_tokens: int,
     batch_invariant: bool,
-) -> Generator[tuple[int, Result, Exception | None], None, None]:
+) -> Generator[tuple[int, Result], None, None]:
     """The number of each request with its answer, in the order in which they end."""
     arrival = time.monotonic()
     lengths = [_length(request) for request in requests]
@@ -108,14 +101,23 @@ def _answers(
         batch_invariant=batch_invariant,
     )
     ended: SimpleQueue[int] = SimpleQueue()
-    submitted: dict[int, tuple[Handle, float]] = {}
+    submitted: dict[int, tuple[Handle, float] | Result] = {}
     waiting = iter(enumerate(requests))
     with engine:
 
         def submit_next() -> None:
             index, request = next(waiting, (None, None))
-            if index is not None and request is not None:
+            if index is None or request is None:
+                return
+            try:
                 handle = engine.submit(request)
+            except ArgumentError as error:  # its grammar has been given up since the list began
+                if request.grammar is None:
+                    raise
+                statistics = Statistics(len(request.prompt_ids))
+                submitted[index] = Result("", (), None, statistics, error=GrammarError(error.reason))
+                ended.put(index)
+            else:
                 submitted[index] = handle, time.monotonic() - arrival
                 handle.call_at_end(lambda: ended.put(index))
 
@@ -124,14 +126,17 @@ def _answers(
         while submitted:
             index = ended.get()
             submit_next()
-            yield index, *_result(*submitted.pop(index))
+            found = submitted.pop(index)
+            yield index, found if isinstance(found, Result) else _result(*found)
 
 
-def _result(handle: Handle, waited: float) -> tuple[Result, Exception | None]:
-    """The answer of a request that has ended, and its error. It was submitted after `waited` seconds."""
+def _result(handle: Handle, waited: float) -> Result:
+    """The answer of a request that has ended, which was submitted after `waited` seconds."""
     events = list(handle)
     timings = handle.timings[0]
     error = events[-1].error
+    if error is not None and not isinstance(error, AnswerError):
+        raise error
     first = timings.first_token_seconds
     statistics = Statistics(
         handle.prompt_tokens,
@@ -146,14 +151,14 @@ def _result(handle: Handle, waited: float) -> tuple[Result, Exception | None]:
     for event in events:
         if event.logprobs is not None:
             logprobs = [*(logprobs or ()), *event.logprobs]
-    result = Result(
+    return Result(
         "".join(event.text for event in events),
         tuple(token for event in events for token in event.token_ids),
         reasons.get(timings.finish_reason),
         statistics,
         None if logprobs is None else tuple(logprobs),
+        error,
     )
-    return result, error
 
 
 def _length(request: EngineRequest) -> int:
@@ -200,7 +205,11 @@ def _answer_on_dense_caches(
             finished(request.prompt_idx, request.result)
 
     longest = max(map(_length, requests)) - 1  # the last token is not computed
-    return [
-        request.result
-        for request in run_batch(llm.model, len(requests), make_request, longest, batch_size, report)
-    ]
+    try:
+        done = run_batch(llm.model, len(requests), make_request, longest, batch_size, report)
+    except AnswerError as error:
+        for index, result in enumerate(error.results):
+            if finished is not None and result.error is not None:
+                finished(index, result)
+        raise
+    return [request.result for request in done]

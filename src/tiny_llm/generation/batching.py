@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from ..cache.batching import BatchingKvCache
-from ..errors import NumericError
+from ..errors import AnswerError, GrammarError, NumericError
 from ..sampling.select import argmax, selected_logits
 from .request import Request
+from .result import checked_results
 from .tokens import next_logits
 
 Finished = Callable[[Request], None]
+Sampled = int | AnswerError  # a token, or why there is none: NaN, or the grammar
 
 
 def run_batch(
@@ -31,8 +33,9 @@ def run_batch(
     """Run `num_requests` requests, up to `batch_size` at a time; return them in order.
 
     `make_request(index)` is called after the prefill of the previous request. A request ends at `max_seq_len`
-    tokens in its cache at the latest; then `finished` is called with it. If the logits of one request are
-    NaN, only that one fails: the others run to their end, then NumericError is raised with all results.
+    tokens in its cache at the latest; then `finished` is called with it. NaN in the logits of one request, or
+    an error of its grammar, ends only that one: the others run to their end, then the error is raised with
+    all results.
     """
     # More slots than requests would stay idle.
     batch = Batch(model, min(batch_size, max(1, num_requests)), max_seq_len, finished)
@@ -45,8 +48,8 @@ def run_batch(
             if prefilling and not prefilling.is_prefill_done:
                 try:
                     prefilling.try_prefill()
-                except NumericError:
-                    prefilling.fail()
+                except AnswerError as error:
+                    prefilling.fail(error)
             if prefilling and prefilling.is_prefill_done and batch.admit(prefilling):
                 prefilling = None
             batch.step()
@@ -55,8 +58,7 @@ def run_batch(
             prefilling.release()
         batch.release()
     done = sorted(batch.done, key=lambda request: request.prompt_idx)
-    if any(request.failed for request in done):
-        raise NumericError([request.result for request in done])
+    checked_results([request.result for request in done])
     return done
 
 
@@ -140,15 +142,15 @@ class Batch:
         offsets = [offset + (slot in unread) for slot, offset in enumerate(offsets)]
         return next_logits(self._model, tokens[:, None], offsets, self._caches)
 
-    def _take(self, requests: dict[int, Request], tokens: list[int | None]) -> None:
-        """Give each request its token, or None if its logits are NaN; those that are done leave."""
+    def _take(self, requests: dict[int, Request], tokens: list[Sampled]) -> None:
+        """Give each request its token, or the error that ends it; those that are done leave."""
         for (slot, request), token in zip(requests.items(), tokens, strict=True):
             if self._slots[slot] is not request:  # it has ended before
                 continue
-            if token is None:
-                request.fail()
-            else:
+            if isinstance(token, int):
                 request.decode_done(token)
+            else:
+                request.fail(token)
             if not request.is_done and request.offset >= self._max_seq_len:
                 request.finish()
             if request.is_done:
@@ -163,7 +165,7 @@ class Batch:
 
     def _keep(self, request: Request) -> None:
         self.done.append(request)
-        if self._finished is not None and not request.failed:
+        if self._finished is not None and request.error is None:
             self._finished(request)
 
     def _free(self, slot: int) -> None:
@@ -180,10 +182,11 @@ def make_batch_cache(model: Any, size: int, max_seq_len: int) -> list[Any]:
     return [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
 
 
-def sample_each(active: dict[int, Request], logits: mx.array) -> list[int | None]:
-    """The next token of each request from its row of `logits` [B, V]; None if the row is NaN."""
-    ids = [request.sampler.sample(logits[slot : slot + 1]) for slot, request in active.items()]
-    mx.eval(ids, [request.sampler.pending_arrays for request in active.values()])
+def sample_each(active: dict[int, Request], logits: mx.array) -> list[Sampled]:
+    """The next token of each request from its row of `logits` [B, V]."""
+    ids = [_sampled(request, logits[slot : slot + 1]) for slot, request in active.items()]
+    drawn = [each for each in ids if isinstance(each, mx.array)]
+    mx.eval(drawn, [request.sampler.pending_arrays for request in active.values()])
     return [_result(request, token) for request, token in zip(active.values(), ids, strict=True)]
 
 
@@ -191,16 +194,25 @@ def _are_greedy(active: dict[int, Request]) -> bool:
     return all(request.sampler.is_greedy for request in active.values())
 
 
-def _read(step: Step) -> list[int | None]:
-    """The next token of each request of a step; None if its row is NaN."""
+def _read(step: Step) -> list[Sampled]:
+    """The next token of each request of a step."""
     mx.eval(step.ids, step.selected)
     tokens: Any = step.ids.tolist()
     values: Any = step.selected.tolist()
-    return [None if math.isnan(values[slot][0]) else tokens[slot] for slot in step.requests]
+    return [NumericError() if math.isnan(values[slot][0]) else tokens[slot] for slot in step.requests]
 
 
-def _result(request: Request, token: mx.array) -> int | None:
+def _sampled(request: Request, logits: mx.array) -> mx.array | GrammarError:
+    try:
+        return request.sampler.sample(logits)
+    except GrammarError as error:
+        return error
+
+
+def _result(request: Request, token: mx.array | GrammarError) -> Sampled:
+    if isinstance(token, GrammarError):
+        return token
     try:
         return request.sampler.result(token)
-    except NumericError:
-        return None
+    except NumericError as error:
+        return error

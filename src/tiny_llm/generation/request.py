@@ -1,12 +1,13 @@
 """One request of a batch: its prompt is prefilled in chunks, then each decode step adds one token."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
 from ..checks.types import check_size
-from ..errors import ArgumentError
+from ..errors import AnswerError, ArgumentError
 from ..sampling.grammar import Grammar, start_grammar
 from ..sampling.params import GREEDY, Sampling
 from ..sampling.stop import StopStrings
@@ -58,7 +59,7 @@ class Request:
         self.eos_token_id = tokenizer.eos_token_id
         self.detokenizer = new_detokenizer(tokenizer)
         self.is_done = False
-        self.failed = False
+        self.error: AnswerError | None = None
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
@@ -114,9 +115,9 @@ class Request:
         self.is_done = True
         self._answer.finish()
 
-    def fail(self) -> None:
-        """End an answer whose next logits are NaN; its finish_reason stays None."""
-        self.is_done = self.failed = True
+    def fail(self, error: AnswerError) -> None:
+        """End the answer by an error; its finish_reason stays None."""
+        self.is_done, self.error = True, error
 
     def text(self) -> str:
         """The answer so far, in whole characters."""
@@ -125,7 +126,7 @@ class Request:
     @property
     def result(self) -> Result:
         """Text, tokens and statistics so far."""
-        return self._answer.result
+        return replace(self._answer.result, error=self.error)
 
     def release(self) -> None:
         """Return what the caches hold of shared storage."""

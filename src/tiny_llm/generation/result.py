@@ -1,7 +1,10 @@
 """The result of an answer: text, tokens, the reason why it ended, statistics, log probabilities."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
+
+from ..errors import AnswerError
 
 FinishReason = Literal["stop", "length"]
 
@@ -61,6 +64,7 @@ class Result:
     token_ids: all tokens from the model, including the end token.
     finish_reason: "stop" (an end token or a stop string), "length" (limit of tokens), or None before the end.
     logprobs: one entry for each of `token_ids` if requested, else None.
+    error: what ended this answer of a list, whose `finish_reason` is None; the others are complete.
     """
 
     text: str
@@ -68,3 +72,12 @@ class Result:
     finish_reason: FinishReason | None
     statistics: Statistics
     logprobs: tuple[TokenLogprobs, ...] | None = None
+    error: AnswerError | None = field(default=None, compare=False)
+
+
+def checked_results(results: Sequence[Result]) -> list[Result]:
+    """The answers of a list; if some have an error, the first one is raised, with all of them."""
+    for result in results:
+        if result.error is not None:
+            raise result.error.with_results(results)
+    return list(results)

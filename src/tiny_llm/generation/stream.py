@@ -1,11 +1,12 @@
 """An answer in pieces, computed on its own device for every default device of the reader."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from ..errors import NumericError
+from ..errors import AnswerError
 from ..runtime.device import on_device
 from .generation import Generation
-from .result import Result
+from .result import Result, checked_results
 
 
 class Stream(Iterator[str]):
@@ -41,14 +42,13 @@ def complete(stream: Stream) -> Result:
 
 
 def complete_each(streams: Iterable[Stream]) -> list[Result]:
-    """The complete answers, one after the other. NaN ends only its own: NumericError is raised at the end."""
-    results, failed = [], False
+    """The complete answers, one after the other. An error of one is raised at the end."""
+    results = []
     for stream in streams:
+        error = None
         try:
             complete(stream)
-        except NumericError:
-            failed = True
-        results.append(stream.result)
-    if failed:
-        raise NumericError(results)
-    return results
+        except AnswerError as raised:
+            error = raised
+        results.append(replace(stream.result, error=error))
+    return checked_results(results)
