@@ -14,6 +14,7 @@ import pytest
 from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.exit_codes import FAILED, REFUSED, exit_code_of
+from tiny_llm.loading import load
 
 from ..support.processes.child import ROOT, run_python
 from .terminal import IMPATIENT, LONG_PROMPT, PATIENCE, environment
@@ -38,6 +39,20 @@ def test_an_error_of_the_library_is_one_line(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().err
     assert printed.startswith("program: LLM: context: got 1, expected ")
     assert printed.count("\n") == 1
+
+
+def test_a_warning_of_the_library_is_one_line(
+    capsys: pytest.CaptureFixture[str], embedded_copy: Path
+) -> None:
+    (embedded_copy / "adapters.safetensors").touch()
+
+    def run() -> int:
+        load(embedded_copy)
+        return 0
+
+    assert exit_code_of("program", run) == 0
+    expected = f"program: {embedded_copy}/adapters.safetensors: a LoRA adapter is not applied; merge it "
+    assert capsys.readouterr().err.startswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,20 @@ def test_a_window_that_no_layer_has_changes_nothing(tmp_path, window):
     assert mx.array_equal(our_logits(folder), expected)
 
 
+@pytest.mark.parametrize("name", ["adapters.safetensors", "adapter_model.safetensors"])
+def test_an_adapter_beside_a_model_is_not_applied_and_that_is_said(folder, name):
+    expected = our_logits(folder)
+    write_json(folder, "adapter_config.json", {"lora_parameters": {"rank": 8}})
+    mx.save_safetensors(str(folder / name), {"model.layers.0.mlp.down_proj.lora_a": mx.ones((192, 8))})
+    with pytest.warns(
+        UserWarning, match=rf"{name}: a LoRA adapter is not applied; merge it into the weights"
+    ):
+        assert mx.array_equal(our_logits(folder), expected)
+    (folder / "config.json").unlink()
+    with pytest.raises(LoadError, match=rf": {name}: is a LoRA adapter without a model; merge it"):
+        load(str(folder))
+
+
 def test_fields_of_a_checkpoint(tmp_path):
     folder = write_folder(tmp_path, checkpoint("qwen3", layers=2), shards=2)
     loaded = load(str(folder))

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 
 from ..errors import AnswerError, OutOfMemoryError, TinyLlmError
@@ -45,7 +46,8 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # main.py and its like set that during imports
             signal.signal(signal.SIGINT, signal.default_int_handler)
         set_encoding_errors()
-        with memory_errors():
+        with memory_errors(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print_stderr(f"{program}: {message}")
             code = run()
         print(end="", flush=True)  # so that a failing write fails here, not when Python exits
         return code

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..checks.types import check_type
+from .adapters import check_adapters
 from .config import ModelConfig, read_config
 from .errors import LoadError
 from .find import EMBEDDED, folder_of, random_shortcut
@@ -54,7 +55,8 @@ def load(
 ) -> Checkpoint:
     """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`.
 
-    A model that does not fit into memory is a LoadError. A caller that will make a copy of the weights in
+    A model that does not fit into memory is a LoadError. A LoRA adapter in the folder is not applied, with a
+    warning. A caller that will make a copy of the weights in
     another form gives its `bytes_per_weight`, 4 for float32.
     """
     report = progress or silent
@@ -65,6 +67,7 @@ def load(
             return _random_checkpoint(name, shortcut, report, bytes_per_weight)
         folder = folder_of(name, offline, report)
     with _naming(name if str(folder) == name else f"{name} ({folder})"):
+        check_adapters(folder)
         config = read_config(folder)
         tensors = read_tensors(folder)
         tokenizer = read_tokenizer(folder, config)
