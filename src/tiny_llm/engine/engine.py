@@ -16,7 +16,7 @@ from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, Draining, EngineFailed, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
-from ..runtime.device import on_device
+from ..runtime.device import check_process, on_device
 from ..scheduler import Plan, Scheduler
 from .admission import Admission
 from .answers import Answers
@@ -138,9 +138,10 @@ class Engine:
 
         ArgumentError for one that can never run; QueueFull if too many wait; GrammarQueueBusy for a slow
         new grammar while others wait; Draining after `drain` or `close`; EngineFailed after a fault that the
-        engine did not survive.
+        engine did not survive; UnsupportedError in a forked child, which has no thread of the engine.
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
+        check_process()
         state, answer = self._admission.admit(request, time.monotonic(), self._cancel)
         with self._changed, calling("Engine.submit", choices="n"):
             if self._failure is not None:

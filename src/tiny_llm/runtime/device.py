@@ -1,5 +1,6 @@
 """The device that computes, and the type of activations that suits it."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -7,7 +8,7 @@ import mlx.core as mx
 
 from ..checks.arrays import FLOAT_DTYPES, dtype_name
 from ..checks.types import check_text, check_type
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnsupportedError
 from .device_turns import DeviceTurns
 from .extension import load_extension
 from .memory_errors import memory_errors
@@ -17,6 +18,7 @@ DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
 DTYPES = {dtype_name(dtype): dtype for dtype in FLOAT_DTYPES}
 AUTO = "auto"
 TURNS = DeviceTurns()
+_process: int | None = None  # in which MLX has computed
 BFLOAT16_ISAS = {"avx512bf16", "amx"}  # instruction sets that multiply bfloat16
 
 
@@ -57,11 +59,21 @@ def activation_dtype(function: str, requested: str | mx.Dtype, device: str) -> m
     return mx.bfloat16 if load_extension().cpu_isa() in BFLOAT16_ISAS else mx.float32
 
 
+def check_process() -> None:
+    """UnsupportedError in a child that was forked after MLX had computed: without its threads, MLX hangs."""
+    global _process
+    _process = _process or os.getpid()
+    if _process != os.getpid():
+        expected = "one that was started, as by multiprocessing.get_context('spawn')"
+        raise UnsupportedError("", "process", "a child that was forked after MLX had computed", expected)
+
+
 @contextmanager
 def on_device(name: str) -> Iterator[None]:
     """A block in which MLX computes on this device; blocks on other devices wait until it has ended.
 
-    MLX's errors about memory become `OutOfMemoryError`.
+    MLX's errors about memory become `OutOfMemoryError`. UnsupportedError in a forked child.
     """
+    check_process()
     with memory_errors(), TURNS.on(mx.Device(DEVICES[name])):
         yield

@@ -59,7 +59,9 @@ class EarlierAnswers:
     def __init__(self, path: Path | None, questions: Sequence[Question]):
         self._path = path
         self._records: dict[int, dict[str, Any]] = {}
-        known = {question.line: json.loads(json.dumps(question.fields())) for question in questions}
+        known: dict[Any, Any] = {
+            question.line: json.loads(json.dumps(question.fields())) for question in questions
+        }
         lines = path.read_bytes().split(b"\n")[:-1] if path is not None and path.is_file() else []
         for number, line in enumerate(lines, start=1):
             record = self._read(number, line)
