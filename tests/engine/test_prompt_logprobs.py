@@ -71,3 +71,10 @@ def test_a_request_without_them_gets_none(llm, engine):
 def test_too_many_are_refused(llm):
     with pytest.raises(ArgumentError, match="prompt_logprobs: got 21, expected at most 20"):
         request_of(llm, PROMPTS[0], prompt_logprobs=21)
+
+
+def test_its_pages_are_found_by_requests_that_continue_the_prompt(llm, engine):
+    scores_of(engine, PROMPTS[2])
+    handle = engine.submit(request_of(llm, PROMPTS[2]))
+    assert read(handle) == alone(llm, PROMPTS[2])
+    assert handle.cached_tokens > 0

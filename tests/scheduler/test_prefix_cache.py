@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from tiny_llm.cache.pages import PagePool
@@ -145,3 +147,27 @@ def test_a_start_takes_no_page_that_it_has_just_found() -> None:
     assert again.cached_tokens == 8
     assert_answer(again)
     assert_at_rest(engine, 3)
+
+
+def test_a_prompt_that_is_scored_finds_no_page_and_its_pages_are_found() -> None:
+    """Its tokens need logits, which pages do not have."""
+    engine = engine_of()
+    for scores_prompt in (True, True, False):
+        engine.add(range(11), scores_prompt=scores_prompt)
+        engine.run()
+    assert [state.cached_tokens for state in engine.states] == [0, 0, 8]
+    for state in engine.states:
+        assert_answer(state)
+    counters = engine.scheduler.counters
+    assert (counters.prefix_queries, counters.prefix_hits) == (11, 8)
+
+
+def test_a_scored_prompt_that_loses_its_pages_after_its_first_token_finds_them_again() -> None:
+    engine = FakeEngine(Scheduler(PagePool(7, SIZE), watermark=Fraction(0)))
+    engine.add([1] * 11, max_tokens=12)
+    scored = engine.add([2] * 9, max_tokens=12, scores_prompt=True)
+    engine.run()
+    assert scored.preemptions == 1
+    again = [row for plan in engine.plans for row in plan.rows if row.state is scored and row.is_prefill][-1]
+    assert again.start > 0
+    assert_answer(scored)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 
 from ..errors import ArgumentError
 from ..generation.loaded import LoadedModel
@@ -28,7 +27,6 @@ class Admission:
         self._lookup = lookup
         self._model_drafts = model_drafts
         self._end_tokens = end_tokens(llm.tokenizer)
-        self._numbers = count()
 
     def admit(
         self, request: EngineRequest, now: float, cancel: Callable[[Handle], None]
@@ -36,15 +34,12 @@ class Admission:
         """The request for the scheduler, and its first answer, which others fork from."""
         prompt_ids = self._checked_prompt(request)
         max_tokens = self._limit(request, len(prompt_ids))
-        scores = request.prompt_logprobs
-        # A salt of its own for a prompt that is scored: cached pages have no logits.
-        kind = "cached" if scores is None else f"scored {next(self._numbers)}"
         state = RequestState(
             request.id,
             prompt_ids,
             max_tokens,
-            salt=f"{kind} {request.salt}",
-            scores_prompt=scores is not None,
+            salt=request.salt,
+            scores_prompt=request.prompt_logprobs is not None,
             choices=request.n,
             deadline=None if request.deadline is None else now + request.deadline,
         )

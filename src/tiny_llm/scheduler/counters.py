@@ -21,7 +21,7 @@ class Counters:
     accepted_tokens: int = 0  # drafts that were right
 
     def count_query(self, state: RequestState) -> None:
-        """A request that starts for the first time."""
+        """A request that starts for the first time, and is looked up in the cache."""
         self.prefix_queries += len(state.token_ids)
         self.prefix_hits += state.cached_tokens
 

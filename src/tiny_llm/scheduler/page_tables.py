@@ -40,7 +40,7 @@ class PageTables:
         if pool.num_free <= spare:  # at least the page of the last token is new: no need to search
             return False
         found: list[int] = []
-        if self._index is not None:
+        if self._index is not None and not state.must_score:  # cached pages have no logits
             num_pages = (total - 1) // pool.page_size
             found = self._index.find(state.keys, state.token_ids, num_pages, state.salt)
         new = pool.pages_for(total) - len(found)

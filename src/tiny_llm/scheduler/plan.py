@@ -28,8 +28,7 @@ class Row(NamedTuple):
 
         A prompt that is computed again after its first token has been scored.
         """
-        waits = self.state.scores_prompt and self.state.num_output == 0
-        inside = waits and self.start < len(self.state.prompt_ids) - 1
+        inside = self.state.must_score and self.start < len(self.state.prompt_ids) - 1
         return len(self.token_ids) if inside else self.logits
 
     @property

@@ -75,6 +75,11 @@ class RequestState:
         return len(self.token_ids) - self.computed
 
     @property
+    def must_score(self) -> bool:
+        """Whether all its tokens must be computed: the log probabilities of its prompt are not known yet."""
+        return self.scores_prompt and self.num_output == 0
+
+    @property
     def num_output(self) -> int:
         """The number of tokens of the answer."""
         return len(self.token_ids) - len(self.prompt_ids)

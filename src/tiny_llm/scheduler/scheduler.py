@@ -92,7 +92,8 @@ class Scheduler:
         for state in started:
             if state.preemptions == 0:
                 state.cached_tokens = state.computed
-                self.counters.count_query(state)
+                if not state.must_score:
+                    self.counters.count_query(state)
         self.counters.preemptions += len(preempted)
         plan = Plan(tuple(rows), tuple(copies), tuple(started), tuple(preempted), tuple(expired))
         if rows:
