@@ -56,15 +56,16 @@ def scaled_dot_product_attention_simple(
 ) -> mx.array:
     """Average of `value`, weighted by key and query: softmax(scale * query key^T + mask) value.
 
-    query [..., L, D], key and value [..., S, D] -> [..., L, D]. A float mask is added to the scores, a bool
-    mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives zeros.
+    query [..., L, D], key [..., S, D], value [..., S, E] -> [..., L, E]. A float mask is added to the
+    scores, a bool mask keeps what is True; it broadcasts to [..., L, S]. A query that sees no key gives
+    zeros.
     """
     name = "scaled_dot_product_attention_simple"
     check_inputs(name, query, key, value, scale)
     if query.ndim < 2:
         raise ArgumentError(name, "query", query.shape, "(..., L, D)")
     check_shape(name, "key", key.shape, (*query.shape[:-2], "S", query.shape[-1]))
-    check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
+    check_shape(name, "value", value.shape, (*key.shape[:-1], "E"))
     if mask is not None:
         check_mask(name, mask, (*query.shape[:-1], key.shape[-2]))
     return attend(query, key, value, scale, mask)
@@ -88,8 +89,8 @@ def scaled_dot_product_attention_grouped(
 ) -> mx.array:
     """Grouped-query attention: a group of query heads shares a key/value head, which is not repeated.
 
-    query [*B, H_q, L, D], key and value [*B, H, S, D] -> [*B, H_q, L, D]; query head h reads head
-    h // (H_q / H). The mask is None, "causal", or an array that broadcasts to [*B, H_q, L, S].
+    query [*B, H_q, L, D], key [*B, H, S, D], value [*B, H, S, E] -> [*B, H_q, L, E]; query head h reads
+    head h // (H_q / H). The mask is None, "causal", or an array that broadcasts to [*B, H_q, L, S].
     """
     name = "scaled_dot_product_attention_grouped"
     check_inputs(name, query, key, value, scale)
@@ -97,7 +98,7 @@ def scaled_dot_product_attention_grouped(
         raise ArgumentError(name, "query", query.shape, "(*B, H_q, L, D)")
     *batch, query_heads, L, D = query.shape
     check_shape(name, "key", key.shape, (*batch, "H", "S", D))
-    check_shape(name, "value", value.shape, (*key.shape[:-1], "D"))
+    check_shape(name, "value", value.shape, (*key.shape[:-1], "E"))
     heads, S = key.shape[-3:-1]
     if heads == 0 or query_heads % heads != 0:
         raise ArgumentError(name, "query", f"{query_heads} heads", f"a multiple of the {heads} of key")

@@ -228,3 +228,19 @@ def test_a_page_lights_its_owners(widget):
     assert widget.locator(".requests > li.lit strong").all_inner_texts() == ["A", "B"]
     widget.locator("figcaption").hover()
     assert widget.locator(".requests > li.lit").count() == 0
+
+
+def test_the_legend_has_the_borders_of_the_pages(widget):
+    """Of one owner, of two, of none that can be found, and blank."""
+    press(widget, "Add a question")
+    press(widget, "Add a question")
+    press(widget, "Finish: request A")
+    press(widget, "Add a question")
+    border = """(element, pseudo) => {
+      const { borderTopStyle, borderTopColor } = getComputedStyle(element, pseudo);
+      return `${borderTopStyle} ${borderTopColor}`;
+    }"""
+    for kind in ("used", "shared", "kept", "blank"):
+        card = widget.locator(f".slots.{kind}").first.evaluate(border, None)
+        key = widget.locator(f".key-of.{kind}").evaluate(border, "::before")
+        assert (kind, key) == (kind, card)

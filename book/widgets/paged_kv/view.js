@@ -96,8 +96,8 @@ export function mount(place) {
       "p",
       { className: "legend" },
       ...[
-        ["loaded", "one owner"],
-        ["whole", "several owners"],
+        ["used", "one owner"],
+        ["shared", "several owners"],
         ["kept", "kept: no owner, can be found"],
         ["blank", "blank"],
       ].map(([kind, label]) => element("span", { className: `key-of ${kind}` }, label)),

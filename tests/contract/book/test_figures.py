@@ -1,28 +1,38 @@
-"""A figure of a chapter that names a record is in that record."""
+"""A figure of a chapter that names a record is in that record, and has its date."""
 
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from ...support.processes.child import ROOT
 
-RECORD = re.compile(r"`(benches/results/[\w-]+/\w+\.json)`")
-FIGURE = re.compile(r"(\d+(?:\.\d+)?) ?(ms|µs|s|%|(?:tokens )?a second|times as long)(?!\w|\.\d)")
+RECORD = re.compile(r"`(benches/results/[\w/-]+\.json)`")
+UNIT = r"ms|µs|s|%|MB|GB/s|GFLOP/s|tok/s|(?:tokens )?a second|times as long"
+FIGURE = re.compile(rf"(\d+(?:\.\d+)?) ?({UNIT})(?!\w|\.\d)")
 GROUP = re.compile(r"--rows (\w+)")
-COMPUTED = {"2.0 s"}  # from other figures of its sentence
+COMPUTED = {"2.0 s", "46 MB", "17.0 GFLOP/s", "15 %"}  # from figures of records
 PARAGRAPHS = [
     pytest.param(
         paragraph, id=f"{path.parent.name}/{path.stem}-{RECORD.findall(paragraph)[0].split('/')[-1]}"
     )
-    for path in sorted((ROOT / "book").glob("week*/day*.md"))
-    for paragraph in path.read_text().split("\n\n")
+    for path in sorted((ROOT / "book").glob("*/*.md"))
+    for paragraph in re.split(r"\n\n(?!\|)", path.read_text())  # with the table that follows it
     if RECORD.search(paragraph)
 ]
 # Records have seconds, but servers report milliseconds.
-FACTORS = {"s": (1, 1e-3), "ms": (1e3, 1), "µs": (1e6,), "%": (100,)}
+FACTORS = {
+    "s": (1, 1e-3),
+    "ms": (1e3, 1),
+    "µs": (1e6,),
+    "%": (100,),
+    "MB": (1e-6,),
+    "GB/s": (1e-9,),
+    "GFLOP/s": (1e-9,),
+}
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -41,6 +51,13 @@ def rates(record: dict[str, Any]) -> Iterator[float]:
     for row in record["rows"]:
         for contestant in row["contestants"]:
             yield row["tokens"] / contestant["seconds"]["median"]
+
+
+@pytest.mark.parametrize("paragraph", PARAGRAPHS)
+def test_the_date_is_that_of_the_record(paragraph):
+    for name in RECORD.findall(paragraph):
+        measured = datetime.fromisoformat(json.loads((ROOT / name).read_text())["measured"])
+        assert f"{measured.day} {measured:%B %Y}" in paragraph
 
 
 @pytest.mark.parametrize("paragraph", PARAGRAPHS)
