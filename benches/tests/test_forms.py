@@ -52,7 +52,7 @@ def test_rates_follow_from_exact_counts_and_shares_are_not_cut() -> None:
     for line in functions.lines_of(case, ["flash_v2", "naive"], 0, 1, Peaks(1e-9, None)):
         seconds = line.latency_ms / 1e3
         flops = (4 * 8 + 5) * 2 * 4 * 32 * 33 // 2
-        nbytes = 2 * 2 * (4 * 4 * 32 * 8 + (4 * 4 * 32 * 32 + 4 * 32 * 8 if line.name == "naive" else 0))
+        nbytes = 2 * 2 * (4 * 4 * 32 * 8 + (4 * 4 * 32 * 32 if line.name == "naive" else 0))
         assert line.throughput_tflops == pytest.approx(flops / seconds / 1e12)
         assert line.memory_bandwidth_tb == pytest.approx(nbytes / seconds / 1e12)
         assert line.compute_utilization_pct > 100

@@ -205,7 +205,7 @@ def test_an_answer_is_valid_by_the_schema_of_a_file(run: Run, tmp_path) -> None:
 
 def test_the_prompt_may_come_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("Who are you?\n"))
-    assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?\n"
+    assert run("generate", "--json", "--prompt", "-", *SHORT).record["prompt"] == "Who are you?"
 
 
 def test_a_folder_is_a_model_and_thinking_needs_a_template_that_supports_it(run: Run, embedded_copy) -> None:
