@@ -18,6 +18,7 @@ from tiny_llm.sampling.rows import RowSampler
 
 from ...support.generation.byte_text import ByteTokenizer
 from ...support.refusal import refused
+from ...support.serving import chat_models
 from .grammars import PATTERN, PERSON
 
 
@@ -161,6 +162,17 @@ def test_a_grammar_may_begin_after_a_free_text(tokenizer, grammar, begin):
     state.accept(tokenizer.encode(answer))
     assert state.is_complete
     assert allowed(state) == tokenizer.eos_token_ids
+
+
+def test_a_free_text_is_between_tags_that_are_tokens():
+    """As in models of Qwen: a tag is forced, and ends the text, as that token."""
+    tokenizer = chat_models.tokenizer_with_tags("")
+    (begin,), (end,) = (tokenizer.encode(tag) for tag in ("<think>", "</think>"))
+    state = start_grammar(tokenizer, PATTERN.after("<think>", "</think>"))
+    assert state.forced() == [begin]
+    assert allowed(state) == {begin}
+    state.accept([begin, *tokenizer.encode("Is 1 < 2?"), end, *tokenizer.encode("yes!")])
+    assert state.is_complete
 
 
 def test_a_grammar_is_compiled_once(tokenizer, monkeypatch):

@@ -7,17 +7,27 @@ from typing import Any
 
 import pytest
 
+from tiny_llm.sampling.grammar import start_grammar
+
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.grammars import follows
 from ...support.serving.running import RunningServer, running
-from ..test_tools import CALL, NEWS, TEMPLATE, TOOL, say
+from .test_tools import CALL, NEWS, TEMPLATE, TOOL, say
+
+TOKENIZERS = {"text": chat_models.tokenizer_with, "tokens": chat_models.tokenizer_with_tags}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    with running(FakeEngine(tokenizer=chat_models.tokenizer_with(TEMPLATE))) as started:
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Tags such as <tool_call> are text, or a token."""
+    with running(FakeEngine(tokenizer=TOKENIZERS[request.param](TEMPLATE))) as started:
         yield started
+
+
+def follows_last(server: RunningServer, text: str) -> bool:
+    """Whether the answer to the last request may be this text."""
+    return follows(server.engine.requests[-1].grammar, text, server.engine.tokenizer)
 
 
 NUMBERED = '<tool_call>\n{"name": "weather", "arguments": {"city": 5}}\n</tool_call>'
@@ -34,41 +44,34 @@ def test_strict_functions_are_called_with_their_arguments_or_not_at_all(server: 
     """From the begin of a call on; before it, between calls and without one, the text is free."""
     choice, _ = say(server, f"I look.\n{CALL}", tools=[STRICT, LOOSE])
     assert (choice["message"]["content"], choice["finish_reason"]) == ("I look.", "tool_calls")
-    grammar = server.engine.requests[-1].grammar
     loose = NEWS.replace("{}", '{"city": 5}')
-    for text in (
-        "",
-        "Hello <b>",
-        "a <tool_",
-        CALL,
-        loose,
-        f"I look.\n{CALL}",
-        f"{CALL}\n{loose} So?\n{CALL}",
-    ):
-        assert follows(grammar, text)
-    for text in (
-        NUMBERED,
-        UNKNOWN,
-        "<tool_call>",
-        f"I look.\n{NUMBERED}",
-        f"{CALL}{CALL[:-9]}",
-        f"{CALL}{UNKNOWN}",
-    ):
-        assert not follows(grammar, text)
+    allowed = ["", "Hello <b>", "a <tool_", CALL, loose, f"I look.\n{CALL}", f"{CALL}\n{loose} So?\n{CALL}"]
+    others = [NUMBERED, UNKNOWN, "<tool_call>", f"I look.\n{NUMBERED}", CALL + CALL[:-9], CALL + UNKNOWN]
+    assert [text for text in allowed + others if follows_last(server, text)] == allowed
     say(server, CALL, tools=[LOOSE])
     assert server.engine.requests[-1].grammar is None
 
 
 def test_strict_functions_after_reasoning(server: RunningServer) -> None:
     thinking = {"chat_template_kwargs": {"enable_thinking": True}}
-    thought = "<think>\nA <tool_call> or not?\n</think>\n\n"
+    thought = "<think>\nA <b>call</b> or not?\n</think>\n\n"
     choice, _ = say(server, f"{thought}{CALL}", tools=[STRICT], **thinking)
-    assert choice["message"]["reasoning_content"] == "A <tool_call> or not?"
+    assert choice["message"]["reasoning_content"] == "A <b>call</b> or not?"
     assert len(choice["message"]["tool_calls"]) == 1
-    grammar = server.engine.requests[-1].grammar
     for text in (CALL, "No.", f"I look.{CALL}"):
-        assert follows(grammar, thought + text)
-    assert not follows(grammar, thought + NUMBERED)
+        assert follows_last(server, thought + text)
+    assert not follows_last(server, thought + NUMBERED)
+
+
+def test_a_required_call_is_written_in_the_tokens_of_the_model(server: RunningServer) -> None:
+    say(server, CALL, tools=[STRICT], tool_choice="required")
+    assert follows_last(server, CALL)
+    tokenizer = server.engine.tokenizer
+    state = start_grammar(tokenizer, server.engine.requests[-1].grammar)
+    begin = state.forced()
+    assert tokenizer.decode(begin).startswith('<tool_call>\n{"name": "weather", "arguments": {')
+    assert begin[0] == tokenizer.encode(CALL, add_special_tokens=False)[0]
+    state.accept(begin)
 
 
 @pytest.mark.parametrize("tool", [STRICT, {"type": "function", "function": {"name": "weather"}}])
@@ -76,12 +79,11 @@ def test_beside_a_format_an_answer_is_a_call_or_has_the_format(
     server: RunningServer, tool: dict[str, Any]
 ) -> None:
     say(server, CALL, tools=[tool], response_format=JSON_FORMAT)
-    grammar = server.engine.requests[-1].grammar
     texts = {CALL: True, f"{CALL}\n{CALL}": True, "{}": True, "Hello": False, "I look.\n" + CALL: False}
     texts[NUMBERED] = tool is not STRICT
-    assert {text: follows(grammar, text) for text in texts} == texts
+    assert {text: follows_last(server, text) for text in texts} == texts
     say(server, CALL, tools=[tool], response_format=JSON_FORMAT, parallel_tool_calls=False)
-    assert not follows(server.engine.requests[-1].grammar, f"{CALL}\n{CALL}")
+    assert not follows_last(server, f"{CALL}\n{CALL}")
 
 
 def test_a_call_that_is_cut_is_not_content(server: RunningServer) -> None:

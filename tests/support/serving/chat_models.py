@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tokenizers
+
 from tiny_llm.loading.tokenizer.chat_template import ChatTemplate
 from tiny_llm.loading.tokenizer.tokenizer import Tokenizer
 
@@ -25,7 +27,17 @@ ALWAYS_THINKING = "<think>\n"
 
 def tokenizer_with(template: str) -> Any:
     """The embedded tokenizer with another chat template."""
-    embedded = embedded_tokenizer()
-    return Tokenizer(
-        embedded._tokenizer, sorted(embedded.eos_token_ids), ChatTemplate(template, {}, trusted=True)
-    )
+    return _with(template, embedded_tokenizer()._tokenizer)
+
+
+def tokenizer_with_tags(template: str) -> Any:
+    """The same, in which tags are tokens, as in those of Qwen."""
+    library = tokenizers.Tokenizer.from_str(embedded_tokenizer().definition)
+    tags = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    library.add_tokens([tokenizers.AddedToken(tag, normalized=False, special=False) for tag in tags])
+    return _with(template, library)
+
+
+def _with(template: str, library: tokenizers.Tokenizer) -> Any:
+    ends = sorted(embedded_tokenizer().eos_token_ids)
+    return Tokenizer(library, ends, ChatTemplate(template, {}, trusted=True))

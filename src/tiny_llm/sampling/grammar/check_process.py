@@ -27,10 +27,16 @@ def make_tokenizer(definition: str, end_tokens: list[int]) -> llguidance.LLToken
 
 
 def make_matcher(
-    tokenizer: llguidance.LLTokenizer, kind: str, text: str, preface: Sequence[str] | None = None
+    tokenizer: llguidance.LLTokenizer,
+    kind: str,
+    text: str,
+    preface: Sequence[str] | None = None,
+    tags: Sequence[Sequence[str]] = (),
 ) -> llguidance.LLMatcher:
     """A matcher at its beginning, perhaps in a state of error; of the fields of a `Grammar`."""
     matcher = llguidance.LLMatcher
+    if tags:
+        text = f"{text}\n{tag_rules(tokenizer, tags)}"
     source = {
         "json_schema": lambda: matcher.grammar_from_json_schema(text),
         "regex": lambda: matcher.grammar_from_regex(text),
@@ -38,17 +44,34 @@ def make_matcher(
     }[kind]()
     if preface is not None:
         answer = {"lark_grammar": text} if kind == "lark" else json.loads(source)["grammars"][0]
-        source = put_after(preface, answer)
+        source = put_after(tokenizer, preface, answer)
     limits: Any = llguidance.LLParserLimits(**LIMITS)  # type: ignore[arg-type]
     return matcher(tokenizer, source, log_level=0, limits=limits)
 
 
-def put_after(preface: Sequence[str], answer: dict[str, Any]) -> str:
+def put_after(tokenizer: llguidance.LLTokenizer, preface: Sequence[str], answer: dict[str, Any]) -> str:
     """The grammar `answer`, as llguidance lists it, after a text from the begin of `preface` to its end."""
     begin, end = preface
-    rules = f"start: {json.dumps(begin) if begin else ''} text LINES @answer\n"
-    rules += f"text[suffix={json.dumps(end)}]: /(.|\\n)*/\nLINES: /\\n{{0,2}}/\n"
+    rules = f"start: {'begin' if begin else ''} to_end LINES @answer\nLINES: /\\n{{0,2}}/\n"
+    rules += tag_rules(tokenizer, [("begin", begin), ("end", end)] if begin else [("end", end)])
     return json.dumps({"grammars": [{"lark_grammar": rules}, {**answer, "name": "answer"}]})
+
+
+def tag_rules(tokenizer: llguidance.LLTokenizer, tags: Sequence[Sequence[str]]) -> str:
+    """Rules for pairs of a name and a tag: NAME is the tag, `to_NAME` any text up to the first one; and TEXT.
+
+    Tags such as <think> are one token of some models. llguidance takes it for that token and for no text.
+    """
+    rules = ["TEXT: /(.|\\n)*/"]
+    for name, tag in tags:
+        tokens = tokenizer.tokenize_str(tag, parse_special=True)
+        is_token = len(tokens) == 1 and tokenizer.is_special_token(tokens[0])
+        rules += [
+            f"{name}: {tag if is_token else json.dumps(tag)}",
+            f"to_{name}: spelled_{name} {f'| TEXT {tag}' if is_token else ''}",
+            f"spelled_{name}[suffix={json.dumps(tag)}]: /(.|\\n)*/",
+        ]
+    return "\n".join(rules)
 
 
 def find_error(matcher: llguidance.LLMatcher) -> str | None:
@@ -71,6 +94,7 @@ def handle(
     kind: str = "",
     text: str = "",
     preface: list[str] | None = None,
+    tags: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
     """{} if the grammar can be used with the tokenizer of that name, or {"error": ...}.
 
@@ -84,7 +108,7 @@ def handle(
             return {}
         if tokenizer not in _tokenizers:
             return {"unknown": tokenizer}
-        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text, preface))
+        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text, preface, tags))
         return {} if error is None else {"error": error}
     except MemoryError:
         return TOO_MUCH_MEMORY

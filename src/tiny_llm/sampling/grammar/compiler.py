@@ -81,7 +81,7 @@ class GrammarCompiler:
                 raise _refusal(grammar, f"does not compile: {reason}")
             from .check_process import make_matcher
 
-            matcher = make_matcher(self._tokenizer, grammar.kind, grammar.source, grammar.preface)
+            matcher = make_matcher(self._tokenizer, **grammar.fields)
             allowance = Allowance(lambda reason: self._refuse(grammar, reason))
             state = GrammarState(matcher, frozenset(self._end_tokens), allowance)
             with self._lock:

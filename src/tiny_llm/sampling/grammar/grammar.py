@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ...checks.types import check_text, check_type, kind
@@ -29,6 +29,8 @@ class Grammar:
     kind: Literal["json_schema", "regex", "lark"]
     text: str
     preface: tuple[str, str] | None = None  # see `after`
+    # Pairs of a name and a text such as <think>: rules of a Lark grammar, see `check_process.tag_rules`.
+    tags: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def json_object(cls) -> "Grammar":
@@ -76,7 +78,12 @@ class Grammar:
 
     def after(self, begin: str, end: str) -> "Grammar":
         """The same after any text from `begin` to the first `end`, with up to two line ends in between."""
-        return Grammar(self.kind, self.text, (begin, end))
+        return replace(self, preface=(begin, end))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What is compiled, as arguments of `check_process.make_matcher`."""
+        return {"kind": self.kind, "text": self.source, "preface": self.preface, "tags": self.tags}
 
 
 def read_response_format(given: object) -> Grammar:

@@ -41,8 +41,7 @@ class Trials:
         WorkerTooSlow if that is not known after `seconds`.
         `tokenizer` has its name and its end tokens; `definition` is sent to a process that does not know it.
         """
-        fields = {"kind": grammar.kind, "text": grammar.source, "preface": grammar.preface}
-        order = json.dumps(tokenizer | fields)
+        order = json.dumps(tokenizer | grammar.fields)
         try:
             answer = self._process.request(order, seconds)
             if "unknown" in answer:

@@ -12,11 +12,7 @@ from .pieces import CALL, END_OF_CALL
 # Of all calls together; the parameters of one function have the limit of any schema. The tools are part of
 # the prompt, so that more do not fit into most contexts.
 MAX_GRAMMAR_BYTES = 2**20
-OPEN = json.dumps(CALL)
-# Any text; from each begin of a call on, a call.
-TEXT_AND_CALLS = f"""start: (begin call)* TEXT
-begin[suffix={OPEN}]: /(.|\\n)*/
-TEXT: /(.|\\n)*/"""
+TAGS = (("open", CALL), ("close", END_OF_CALL))
 
 # The JSON schema of the arguments of each function; None for any object.
 Functions = Mapping[str, Mapping[str, Any] | None]
@@ -28,8 +24,8 @@ def only_calls(functions: Functions, several: bool) -> Grammar:
 
 
 def text_and_calls(functions: Functions) -> Grammar:
-    """Any text, in which each call is one of these."""
-    return _grammar(TEXT_AND_CALLS, functions)
+    """Any text, in which each call is one of these, from its begin on."""
+    return _grammar("start: (to_open call)* TEXT", functions)
 
 
 def calls_or_json(functions: Functions, several: bool, content: Grammar) -> Grammar:
@@ -38,7 +34,7 @@ def calls_or_json(functions: Functions, several: bool, content: Grammar) -> Gram
 
 
 def _calls(several: bool) -> str:
-    return f'{OPEN} call ("\\n" {OPEN} call)*' if several else f"{OPEN} call"
+    return 'open call ("\\n" open call)*' if several else "open call"
 
 
 def _grammar(start: str, functions: Functions) -> Grammar:
@@ -47,9 +43,7 @@ def _grammar(start: str, functions: Functions) -> Grammar:
     for number, (name, parameters) in enumerate(functions.items()):
         begin = f'\n{{"name": {json.dumps(name)}, "arguments": '
         schema = _schema(name, parameters)
-        rules.append(
-            f"call{number}: {json.dumps(begin)} %json {schema} {json.dumps('}' + chr(10) + END_OF_CALL)}"
-        )
+        rules.append(f'call{number}: {json.dumps(begin)} %json {schema} "}}\\n" close')
     call = " | ".join(f"call{number}" for number in range(len(rules)))
     text = "\n".join([start, f"call: {call}", *rules])
     size = len(text.encode())
@@ -59,7 +53,7 @@ def _grammar(start: str, functions: Functions) -> Grammar:
             f"expected at most {MAX_GRAMMAR_BYTES}"
         )
         raise ApiError(400, sentence, param="tools", code="invalid_grammar")
-    return Grammar("lark", text)
+    return Grammar("lark", text, tags=TAGS)
 
 
 def _schema(name: str, parameters: Mapping[str, Any] | None) -> str:

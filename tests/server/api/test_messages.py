@@ -10,10 +10,10 @@ import pytest
 
 from tiny_llm.errors import QueueFull
 
-from ..support.serving import chat_models
-from ..support.serving.fake_engine import CONTEXT, FakeEngine
-from ..support.serving.grammars import follows
-from ..support.serving.running import RunningServer, running
+from ...support.serving import chat_models
+from ...support.serving.fake_engine import CONTEXT, FakeEngine
+from ...support.serving.grammars import follows
+from ...support.serving.running import RunningServer, running
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TOOL: Any = {

@@ -11,10 +11,10 @@ import pytest
 
 from tiny_llm.sampling.grammar.grammar import MAX_TEXT_BYTES
 
-from ..support.serving import chat_models
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.grammars import follows
-from ..support.serving.running import RunningServer, running
+from ...support.serving import chat_models
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.grammars import follows
+from ...support.serving.running import RunningServer, running
 
 TOOL = {
     "type": "function",

@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from ..support.serving import chat_models
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.grammars import follows
-from ..support.serving.running import RunningServer, running
+from ...support.serving import chat_models
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.grammars import follows
+from ...support.serving.running import RunningServer, running
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TOOL: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
