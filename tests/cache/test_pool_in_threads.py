@@ -55,3 +55,15 @@ def test_pages_that_threads_have_written_are_read_in_others():
         keys, values = in_a_thread(lambda page=page: [np.array(array) for array in pool.read_page(page)])
         assert np.array_equal(keys[:, :, : row.shape[2]], np.array(row))
         assert np.array_equal(values, 2 * keys)
+
+
+@pytest.mark.parametrize("copied_by", [copy.copy, copy.deepcopy])
+def test_a_copy_of_a_pool_takes_and_frees_pages_of_its_own(copied_by):
+    pool = TinyKvPagedPool(page_size=4)
+    kept, freed = pool.allocate_page(), pool.allocate_page()
+    pool.free_page(freed)
+    other = copied_by(pool)
+    assert other.allocate_page() == freed
+    assert (pool.free_page_ids, pool.used_page_ids) == ([freed], {kept})
+    other.free_page(kept)
+    assert (pool.free_page_ids, pool.used_page_ids) == ([freed], {kept})

@@ -16,6 +16,7 @@ from tiny_llm import (
     Sampling,
     UnsupportedError,
 )
+from tiny_llm.generation.text import TextStream
 
 from ..support.models.checkpoints import broken_copy
 
@@ -168,6 +169,21 @@ def test_a_stream_that_ends_early_becomes_a_turn(llm: LLM) -> None:
     assert result.text == expected.text
     session.stream("Hello.").close()  # nothing was said
     assert len(session.turns) == 3
+
+
+def test_a_stream_that_fails_becomes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ChatSession(LLM("tiny", dtype="float32"))
+    lost = session.stream(TURNS[0])
+    said = next(lost) + next(lost)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextStream, "add", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(lost)
+    assert said
+    assert lost.result.text.startswith(said)
+    session.ask(TURNS[1], max_tokens=4)
+    assert [question for question, _ in session.turns] == [TURNS[1]]
 
 
 def test_stop_strings_end_an_answer(llm: LLM) -> None:

@@ -26,6 +26,8 @@ def test_a_full_pool_preempts_and_changes_nothing(llm):
         answers = [read(handle) for handle in handles]
         assert engine.statistics().preemptions > 0
         assert answers == [alone(llm, prompt, 60) for prompt in PROMPTS[:2]] * 4
+        prompt_tokens = sum(len(ids_of(llm, prompt)) for prompt in PROMPTS[:2])
+        assert engine.statistics().prompt_tokens == 4 * prompt_tokens  # once, also those computed again
         assert_at_rest(engine)
 
 

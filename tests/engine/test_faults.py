@@ -1,11 +1,14 @@
 """What goes wrong ends the requests that it concerns, and no others."""
 
+import gc
 import threading
+import weakref
 
 import mlx.core as mx
 import pytest
 
 from tiny_llm.engine import Engine, EngineRequest
+from tiny_llm.engine import engine as engine_module
 from tiny_llm.engine.answer import Answer
 from tiny_llm.errors import (
     ArgumentError,
@@ -32,6 +35,7 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
             raise MemoryError("no room")
         return logits(plan)
 
+    assert read(engine.submit(request_of(llm, PROMPTS[2]))) == alone(llm, PROMPTS[2])
     monkeypatch.setattr(engine._steps.runner, "logits", fail_once)
     victim = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
     next(victim)
@@ -39,7 +43,9 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
     events = list(victim)
     assert events[-1].finish_reason == "error"
     assert isinstance(events[-1].error, MemoryError)
-    assert read(engine.submit(request_of(llm, PROMPTS[2]))) == alone(llm, PROMPTS[2])
+    again = engine.submit(request_of(llm, PROMPTS[2]))
+    assert read(again) == alone(llm, PROMPTS[2])  # its pages had been in the cache
+    assert again.cached_tokens == 0
     assert_at_rest(engine)
 
 
@@ -216,3 +222,20 @@ def test_what_can_never_run_is_refused_at_once(engine, options, message):
     with pytest.raises(ArgumentError, match=message):
         engine.submit(EngineRequest(**options))
     assert_at_rest(engine)
+
+
+@pytest.mark.parametrize("ends", ["closed", "failed"])
+def test_an_engine_that_has_ended_can_be_collected(llm, monkeypatch, ends):
+    monkeypatch.setattr(engine_module.LOG, "disabled", True)  # pytest keeps the frames of an error
+    engine = Engine(llm, max_context=64, page_size=8)
+    last = engine.submit(request_of(llm, PROMPTS[0], 4))
+    if ends == "failed":
+        monkeypatch.setattr(engine._scheduler, "commit", lambda *arguments: 1 / 0)
+    list(last)
+    if ends == "closed":
+        engine.close()
+    engine._stopped.wait(60)
+    engine = weakref.ref(engine)
+    del last
+    gc.collect()
+    assert engine() is None

@@ -137,6 +137,17 @@ def test_a_step_that_failed_has_no_time(llm, engine, monkeypatch):
     assert len(learned) == engine.statistics().steps > 0
 
 
+def test_steps_of_prompts_alone_say_nothing_about_those_beside_answers():
+    """They may be much faster, and no answer waits for one that is compared with."""
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(0.2), 3)
+    for size in SIZES * TRIALS:
+        scheduler = Scheduler(PagePool(100, 8))
+        scheduler.add(RequestState("prompt", [9] * size, 1))
+        pace.learn(scheduler.plan(), 1e-6)
+    assert pace.prompt_tokens(1) == FEWEST_TOKENS
+
+
 def test_a_size_that_was_slow_once_is_tried_again():
     pace = Pace()
     paced(scheduler_with(1, prompt=0), pace, by_rows(0.0), 3)

@@ -287,6 +287,7 @@ class Engine:
             self._failure = error
             self._answers.end_all("error", error if isinstance(error, Exception) else EngineFailed())
             self._changed.notify_all()
+        atexit.unregister(self.close)
         self._ready.set()
 
 

@@ -123,6 +123,15 @@ def test_a_grammar_is_forgotten_when_others_came_and_nobody_holds_it(tokenizer, 
     assert find_grammar(tokenizer, grammar) is None
 
 
+def test_the_grammar_that_was_not_used_for_the_longest_time_is_forgotten_first(tokenizer, monkeypatch):
+    monkeypatch.setattr(compiler, "MAX_COMPILED", 2)
+    used, unused, newest = (Grammar.regex(f"kept {number}") for number in range(3))
+    for grammar in (used, unused, used, newest):
+        start_grammar(tokenizer, grammar)
+    assert find_grammar(tokenizer, used) is not None
+    assert find_grammar(tokenizer, unused) is None
+
+
 def test_a_grammar_has_less_time_while_others_wait():
     """Without a process: what is asked of it, with the time limit."""
     asked: list[tuple[str, float]] = []
