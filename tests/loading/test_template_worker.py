@@ -8,8 +8,10 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tiny_llm.loading import LoadError
 from tiny_llm.loading.tokenizer.chat_template import TEMPLATE_WORKER, ChatTemplate
@@ -178,3 +180,21 @@ print(render("parent"), TEMPLATE_WORKER.pid == first)
 """
     result = run_python("-c", program)
     assert (result.stdout, result.returncode) == ("child True\nparent True\n", 0), result.stderr
+
+
+def test_a_template_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each request, which takes longer than to render it. Other templates do not mix with it."""
+    compiled = []
+    compile_it = ImmutableSandboxedEnvironment.compile
+
+    def note(self: Any, source: Any, *arguments: Any) -> Any:
+        compiled.append(source)
+        return compile_it(self, source, *arguments)
+
+    monkeypatch.setattr(ImmutableSandboxedEnvironment, "compile", note)
+    for name in ("once", "other", "once"):
+        source = "{% set here = messages[0].content %}" + name + "{{ here }}"
+        for text in ("a", "b"):
+            template = ChatTemplate(source, {}, trusted=True)
+            assert template.render([{"role": "user", "content": text}]) == name + text
+    assert len(compiled) == 2

@@ -45,6 +45,14 @@ def parse(received: bytes) -> Answer:
     return Answer(int(status.split()[1]), headers, body)
 
 
+HELLO = json.dumps({"messages": MESSAGES, "max_tokens": 4}).encode()
+CHUNKED = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (HELLO[:5], HELLO[5:], b""))
+BOTH = f"Transfer-Encoding: chunked\r\nContent-Length: {len(CHUNKED)}\r\n"
+# After this request, on a connection that may stay open, comes another one.
+SMUGGLED = http_request(CHUNKED + b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n", headers=BOTH)
+SMUGGLED = SMUGGLED.replace(b"Connection: close\r\n", b"")
+REFUSAL = {"type": "refusal"}
+CALL = {"function": {"name": "f", "arguments": ""}}
 # Name, request, status, param (None: not about a field).
 Row = tuple[str, bytes, int, str | None]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -70,7 +78,6 @@ NUMBERS: list[Row] = [
     ("a bool as number", chat(temperature=False), 400, "temperature"),
     ("temperature 2.1", chat(temperature=2.1), 400, "temperature"),
     ("top_p 0", chat(top_p=0), 400, "top_p"),
-    ("top_k 0", chat(top_k=0), 400, "top_k"),
     ("top_k -2", chat(top_k=-2), 400, "top_k"),
     ("min_p 1.5", chat(min_p=1.5), 400, "min_p"),
     ("presence_penalty 3", chat(presence_penalty=3), 400, "presence_penalty"),
@@ -112,6 +119,16 @@ PROMPTS: list[Row] = [
     ("no role", message(content="Hello"), 400, "messages[0].role"),
     ("an unknown role", message(role="wizard", content="Hello"), 400, "messages[0].role"),
     ("content null", message(role="user", content=None), 400, "messages[0].content"),
+    ("content null of a tool", message(role="tool", content=None), 400, "messages[0].content"),
+    (
+        "a refusal of null",
+        message(role="assistant", content=[REFUSAL]),
+        400,
+        "messages[0].content[0].refusal",
+    ),
+    ("too many messages", chat(messages=[{"role": "user", "content": ""}] * (2**14 + 1)), 400, "messages"),
+    ("too many parts", message(role="user", content=[{"type": "text", "text": ""}] * 2**14), 400, "messages"),
+    ("too many calls", message(role="assistant", tool_calls=[CALL] * 2**14), 400, "messages"),
     ("content of a number", message(role="user", content=5), 400, "messages[0].content"),
     ("no prompt", http_request(b'{"max_tokens": 4}', COMPLETIONS), 400, "prompt"),
     ("an empty prompt", complete(prompt=""), 400, "prompt"),
@@ -188,6 +205,7 @@ HTTP: list[Row] = [
         413,
         None,
     ),
+    ("two lengths of a body", SMUGGLED, 400, None),
     ("a chunk that is not one", http_request(b"zz\r\n", headers="Transfer-Encoding: chunked\r\n"), 400, None),
     ("a large header", http_request(b"", headers=f"X-Large: {'a' * 20_000}\r\n"), 431, None),
     ("no HTTP", b"hello\r\n\r\n", 400, None),
@@ -220,6 +238,12 @@ def test_bad_input_is_refused_and_the_next_request_is_answered(
     assert server.engine.running == []
 
 
+def test_an_unknown_route_is_named(server: RunningServer) -> None:
+    assert server.get("/v1/none?x=1").error["message"] == "GET /v1/none: not found"
+    assert server.get("/v1/completions").error["message"] == "GET /v1/completions: method not allowed"
+    assert len(server.get("/" + "a" * 5000).error["message"]) < 300
+
+
 def test_what_is_too_long_has_a_code_of_its_own(server: RunningServer) -> None:
     for sent in (complete(prompt=[5] * CONTEXT), complete(prompt=[5] * 2000, max_tokens=49)):
         assert parse(server.send_raw(sent)).error["code"] == "context_length_exceeded"
@@ -230,8 +254,6 @@ def test_the_name_of_a_model_is_not_repeated(server: RunningServer) -> None:
 
 
 ORIGIN = "Origin: http://evil.example\r\n"
-HELLO = json.dumps({"messages": MESSAGES, "max_tokens": 4}).encode()
-CHUNKED = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (HELLO[:5], HELLO[5:], b""))
 ACCEPTED = [
     ("unknown fields", chat(surprise={"a": [1]}, user="u", metadata={"a": "b"})),
     ("duplicate keys: the last one wins", chat_with('"max_tokens": -1, "max_tokens": 2')),
@@ -243,6 +265,10 @@ ACCEPTED = [
     ("parts of text", message(role="user", content=[{"type": "text", "text": "a"}])),
     ("seed -1", chat(seed=-1)),
     ("neutral values", chat(presence_penalty=0, repetition_penalty=1, top_k=-1, min_p=0, ignore_eos=False)),
+    ("top_k 0", chat(top_k=0)),
+    ("content null of an answer", chat(messages=[*MESSAGES, {"role": "assistant", "content": None}])),
+    ("a refused answer", message(role="assistant", content=None, refusal="No.")),
+    ("a part that refuses", message(role="assistant", content=[REFUSAL | {"refusal": "No."}])),
     ("plain text as format", chat(response_format={"type": "text"})),
     ("chunked", http_request(CHUNKED, headers="Transfer-Encoding: chunked\r\n")),
     ("a foreign origin", http_request(HELLO, headers=ORIGIN)),

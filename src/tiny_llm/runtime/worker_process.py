@@ -11,6 +11,11 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("worker_program.py")
 START_SECONDS = 60.0  # limit of Python and the imports of a handler, on a busy machine
+# All that the process inherits: where packages and libraries are, how text is read, what time it is. No keys.
+ENVIRONMENT = (
+    "PATH", "HOME", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONUTF8",
+)  # fmt: skip
 MAX_RESPONSE_BYTES = 16 * 2**20  # bytes that are read from the process; a character takes up to 12
 
 
@@ -97,7 +102,11 @@ class WorkerProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         """A new process, when it has written that it is ready."""
         process = self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         )
         self._read(*self._exchange(process, b"", START_SECONDS), START_SECONDS)
         return process

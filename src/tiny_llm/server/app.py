@@ -67,7 +67,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
         phrase = HTTPStatus(error.status_code).phrase.lower()
         headers = tuple((error.headers or {}).items())
         code = phrase.replace(" ", "_")
-        error = ApiError(error.status_code, f"{request.method}: {phrase}", code=code, headers=headers)
+        sentence = f"{request.method} {request.scope['path']:.200}: {phrase}"
+        error = ApiError(error.status_code, sentence, code=code, headers=headers)
     answer = request.scope[SENT] = as_api_error(error)
     if answer.status == 500:
         LOG.error("a request failed", exc_info=error)

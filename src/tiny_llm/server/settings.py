@@ -34,6 +34,7 @@ class Settings:
     max_stop_chars: int = 1024
     max_bias: int = 1024  # entries of logit_bias
     max_tools: int = 128
+    max_messages: int = 2**14  # with their parts and calls
     max_prompt_chars: int = 2**20
     max_prompts: int = 256  # requests whose prompts are being made, or wait for that
     max_grammars: int = 16  # requests whose new grammars are being compiled, or wait for that

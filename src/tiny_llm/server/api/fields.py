@@ -93,11 +93,13 @@ class Part(Struct, kw_only=True):
 
     type: str
     text: str | None = None
+    refusal: str | None = None  # of the type "refusal", in messages of the assistant
 
 
 class Message(Struct, kw_only=True):
     role: str
     content: str | list[Part] | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None

@@ -5,9 +5,18 @@ from typing import Any
 import msgspec
 
 from ..errors import ApiError, bad_value, unsupported
+from ..settings import Settings
 from .fields import Message, ToolCall
 
 ROLES = {"system", "developer", "user", "assistant", "tool"}
+
+
+def check_number(messages: list[Message], settings: Settings) -> None:
+    """Every message takes time, also an empty one, and so does every part and call of it."""
+    parts = sum(len(each.content) for each in messages if isinstance(each.content, list))
+    calls = sum(len(each.tool_calls or ()) for each in messages)
+    if len(messages) + parts + calls > settings.max_messages:
+        raise bad_value("messages", f"at most {settings.max_messages}, with their parts and calls")
 
 
 def read_messages(messages: list[Message]) -> list[dict[str, Any]]:
@@ -21,10 +30,11 @@ def _read(place: str, message: Message) -> dict[str, Any]:
     calls = message.tool_calls
     if calls and message.role != "assistant":
         raise bad_value(f"{place}.tool_calls", "none in a message that is not the assistant's")
-    if message.content is None and not calls:
+    if message.content is None and message.role != "assistant":  # an answer may consist of calls, or be empty
         raise bad_value(f"{place}.content", "a text, got null")
     role = "system" if message.role == "developer" else message.role
-    read: dict[str, Any] = {"role": role, "content": _text(place, message.content)}
+    content = message.refusal if message.content is None else message.content
+    read: dict[str, Any] = {"role": role, "content": _text(place, content)}
     if calls:
         read["tool_calls"] = [_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
     if message.reasoning_content:
@@ -37,13 +47,14 @@ def _text(place: str, content: Any) -> str:
         return content or ""
     texts = []
     for index, part in enumerate(content):
-        if part.type != "text":
+        if part.type not in ("text", "refusal"):
             raise unsupported(
                 f"{place}.content[{index}].type", "expected text: this model reads nothing else"
             )
-        if part.text is None:
-            raise bad_value(f"{place}.content[{index}].text", "a text, got null")
-        texts.append(part.text)
+        text = part.text if part.type == "text" else part.refusal
+        if text is None:
+            raise bad_value(f"{place}.content[{index}].{part.type}", "a text, got null")
+        texts.append(text)
     return "".join(texts)
 
 

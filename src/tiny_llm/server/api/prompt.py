@@ -12,7 +12,7 @@ from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields
 from .lengths import check_chars
-from .messages import read_messages
+from .messages import check_number, read_messages
 from .pieces import THINK
 
 TEMPLATE_SWITCHES = {"enable_thinking"}
@@ -66,6 +66,7 @@ def render(
     settings: Settings,
 ) -> str:
     """The text that the model's chat template makes of the messages."""
+    check_number(fields.messages, settings)
     messages = read_messages(fields.messages)
     # Templates may drop space, and what an answer had before its end of thinking.
     kept = [message["content"].strip() for message in messages if message["role"] != "assistant"]

@@ -29,9 +29,7 @@ def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settin
     }
     if fields.top_p is not None and fields.top_p < 1:
         arguments["top_p"] = fields.top_p
-    if fields.top_k == 0:
-        raise bad_value("top_k", "at least 1, or -1 for all tokens")
-    if fields.top_k is not None and fields.top_k > 0:
+    if fields.top_k is not None and fields.top_k > 0:  # 0 and -1 are all tokens
         arguments["top_k"] = fields.top_k
     for name in SAME:
         value = getattr(fields, name)
