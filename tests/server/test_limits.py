@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tiny_llm.server import endpoint, run
+from tiny_llm.server import app, endpoint, run
 from tiny_llm.server.api.decode import decode
 from tiny_llm.server.guard.body import decoded_size
 from tiny_llm.server.models import CHARS_PER_BYTE
+from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
@@ -145,6 +146,22 @@ def test_prompts_that_wait_to_be_encoded_have_a_limit(monkeypatch: pytest.Monkey
         over.set()
         assert slow.result() == 200
         assert server.complete().status == 200
+
+
+def test_a_thread_that_cannot_be_started_takes_no_place(threads_of: dict[str, Threads]) -> None:
+    """The system may have no more threads for a moment."""
+    with running(FakeEngine(), max_prompts=2) as server:
+        threads = threads_of["prompt"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(app.THREADS + 1):
+                assert server.complete().status == 500
+        assert threads._calls == 0
+        assert server.complete().status == 200
+
+
+def refuse(*_: Any) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_all_bodies_together_have_a_limit() -> None:

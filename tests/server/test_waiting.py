@@ -285,19 +285,3 @@ def test_who_leaves_a_line_is_counted_as_cancelled() -> None:
 def texts_of(engine: FakeEngine) -> list[str]:
     """The prompts that have reached the engine, sorted."""
     return sorted(engine.tokenizer.decode(request.prompt_ids) for request in engine.requests)
-
-
-def test_a_thread_that_cannot_be_started_takes_no_place(threads_of: dict[str, Threads]) -> None:
-    """The system may have no more threads for a moment."""
-    with running(FakeEngine(), max_prompts=2) as server:
-        threads = threads_of["prompt"]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            for _ in range(THREADS + 1):
-                assert server.complete().status == 500
-        assert threads._calls == 0
-        assert server.complete().status == 200
-
-
-def refuse(*_: Any) -> None:
-    raise RuntimeError("can't start new thread")
