@@ -206,14 +206,14 @@ MISTAKES: Table = {
         Mistake(
             "neighbours are rotated, as in the original paper",
             "tiny_llm/models/qwen2.py",
-            "RoPE(self.head_dim, self.max_seq_len, self.theta)",
+            "RoPE(self.head_dim, self.max_seq_len, self.theta, scaling=self.rope_scaling)",
             "RoPE(self.head_dim, self.max_seq_len, self.theta, traditional=True)",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
         Mistake(
             "theta is left at its default",
             "tiny_llm/models/qwen2.py",
-            "RoPE(self.head_dim, self.max_seq_len, self.theta)",
+            "RoPE(self.head_dim, self.max_seq_len, self.theta, scaling=self.rope_scaling)",
             "RoPE(self.head_dim, self.max_seq_len)",
             "test_task_3_attention_layer_projects_rotates_and_attends",
         ),
