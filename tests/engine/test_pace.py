@@ -6,12 +6,21 @@ import pytest
 
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.engine import Engine
-from tiny_llm.engine.pace import FEWEST_TOKENS, LONGEST_STEP, SIZES, STEPS_TO_FORGET, TRIALS, Pace
+from tiny_llm.engine.pace import (
+    FEWEST_TOKENS,
+    LONGEST_STEP,
+    PATIENCE,
+    SIZES,
+    STEPS_TO_FORGET,
+    TRIALS,
+    Pace,
+)
 from tiny_llm.scheduler import RequestState, Scheduler
 
 from ..support.engine_requests import PROMPTS, alone, ids_of, read, request_of
 
-ALONE = 1.0  # seconds of a step of one answer
+ALONE = 1.0  # the time of a step of one answer
+UNIT = 1e-4  # of such times, in seconds: no prompt waits for long
 
 
 def scheduler_with(answers, prompt=20000):
@@ -36,7 +45,7 @@ def paced(scheduler, pace, seconds, steps):
         plan = scheduler.plan(bound=pace.prompt_tokens)
         found.append(sum(len(row.token_ids) for row in plan.rows))
         commit(scheduler, plan)
-        pace.learn(plan, seconds(found[-1]))
+        pace.learn(plan, UNIT * seconds(found[-1]))
     return found
 
 
@@ -99,9 +108,11 @@ def test_a_number_of_answers_that_was_never_measured_takes_the_time_of_fewer():
         for _ in range(TRIALS):
             plan = scheduler.plan(bound=lambda rows, size=size: size - rows)
             commit(scheduler, plan)
-            pace.learn(plan, 0.5 * size)
-        pace.learn(scheduler_with(2, prompt=0).plan(), 1.0)  # or these times would be too old to compare with
-        pace.learn(scheduler_with(8, prompt=0).plan(), 4.0)
+            pace.learn(plan, UNIT * 0.5 * size)
+        pace.learn(
+            scheduler_with(2, prompt=0).plan(), UNIT
+        )  # or these times would be too old to compare with
+        pace.learn(scheduler_with(8, prompt=0).plan(), UNIT * 4.0)
     assert LONGEST_STEP * 1.0 < 0.5 * 8 < 0.5 * 16 < LONGEST_STEP * 4.0 < 0.5 * 24
     assert pace.prompt_tokens(9) == 16 - 9  # by the time of 8
     assert pace.prompt_tokens(5) == 8 - 5  # by that of 2, for which 8 rows are too long; a prompt must go on
@@ -135,6 +146,42 @@ def test_a_step_that_failed_has_no_time(llm, engine, monkeypatch):
     read(engine.submit(request_of(llm, PROMPTS[0], 4)))
     engine.close()
     assert len(learned) == engine.statistics().steps > 0
+
+
+def seconds_of_prompts(prompts, tokens, seconds, pace):
+    """How long prompts beside an answer take, which come at once, and the rows of each step with its end."""
+    scheduler, now, steps = scheduler_with(1, prompt=0), 0.0, []
+    for number in range(prompts):
+        scheduler.add(RequestState(f"prompt {number}", [9 + number] * tokens, 1))
+    while len(scheduler.running) + len(scheduler.waiting) > 1:
+        plan = scheduler.plan(bound=pace.prompt_tokens if pace else None)
+        rows = sum(len(row.token_ids) for row in plan.rows)
+        now += seconds(rows)
+        steps.append((now, rows))
+        commit(scheduler, plan)
+        for row in plan.rows:
+            if row.logits and row.state.max_tokens == 1:
+                scheduler.finish(row.state, "length")
+        if pace:
+            pace.learn(plan, seconds(rows))
+    return now, steps
+
+
+@pytest.mark.parametrize("prompts", [1, 5])
+@pytest.mark.parametrize("cost", [0.2, 0.65, 3.0])
+def test_a_prompt_waits_a_few_seconds_longer_than_without_a_bound_and_no_more(cost, prompts):
+    """A clock of its own: an answer takes 50 ms for a token, and each row beside it a share of that."""
+    seconds, pace = by_rows(0.05 * cost, 0.05), Pace()
+    now, steps = seconds_of_prompts(prompts, 2000, seconds, pace)
+    unbounded, _ = seconds_of_prompts(prompts, 2000, seconds, None)
+    assert unbounded < now < PATIENCE + 1.1 * unbounded
+    early = [rows for end, rows in steps if end < PATIENCE]
+    assert len(early) > 5
+    assert max(early) <= 12
+    assert max(rows for _, rows in steps) == 128  # not more, as even this is too long for the answer
+    pace.learn(scheduler_with(1, prompt=0).plan(), 0.05)  # no prompt waits any more
+    _, steps = seconds_of_prompts(1, 20, seconds, pace)
+    assert max(rows for _, rows in steps) <= 12
 
 
 def test_steps_of_prompts_alone_say_nothing_about_those_beside_answers():

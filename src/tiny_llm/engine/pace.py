@@ -1,7 +1,8 @@
 """How many tokens of prompts a step computes beside running answers, from the time that steps take.
 
 A step gives each running answer one token. A prompt beside them makes it longer, on a CPU by about the time
-of its tokens, so the gap between two tokens of an answer is bounded by bounding the tokens of prompts.
+of its tokens, so the gap between two tokens of an answer is bounded by bounding the tokens of prompts. That
+must not keep a prompt for long: after `PATIENCE` seconds with prompts, steps are longer.
 """
 
 from collections import defaultdict, deque
@@ -10,6 +11,10 @@ from ..scheduler import Plan
 
 LONGEST_STEP = 2.8  # of the time of a step without prompts; the gap that is promised is 3 times as long
 FEWEST_TOKENS = 3  # of prompts beside answers, however long they take: a prompt must come in
+# Seconds in which prompts are bounded like that. Later a step has at least so many of their tokens, beside
+# which the answers take a small part of its time.
+PATIENCE = 4.0
+FEWEST_TOKENS_LATER = 120
 # Rows of a step with prompts. Kernels multiply 4 or 8 rows together.
 SIZES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 RECENT_STEPS = 4  # the fastest counts, because others may have used the machine
@@ -36,10 +41,17 @@ class Pace:
         )
         self._step = 0  # counts those with prompts
         self._since = 0  # steps with prompts since one without
+        self._bound: int | None = None  # of the step that is planned
+        self._waited = 0.0  # seconds since a step that had no prompt, although it might
 
     def prompt_tokens(self, rows: int) -> int | None:
         """The tokens of prompts beside so many rows of answers and their drafts; None: no bound."""
-        sizes = [size for size in SIZES if size >= rows + FEWEST_TOKENS]
+        self._bound = self._prompt_tokens(rows)
+        return self._bound
+
+    def _prompt_tokens(self, rows: int) -> int | None:
+        fewest = FEWEST_TOKENS if self._waited < PATIENCE else FEWEST_TOKENS_LATER
+        sizes = [size for size in SIZES if size >= rows + fewest]
         if not rows or not sizes:
             return None
         if not self._alone:
@@ -53,6 +65,9 @@ class Pace:
         """How long a step took."""
         rows = sum(len(row.token_ids) for row in plan.rows)
         prompts = sum(len(row.token_ids) for row in plan.rows if row.is_prefill)
+        held = prompts > 0 or self._bound == 0
+        self._waited = self._waited + seconds if held else 0.0
+        self._bound = None
         if not prompts:
             before = [time for number, time in self._alone if number == rows]
             if before and FASTER * seconds < min(before):
