@@ -121,7 +121,8 @@ def test_engines_that_were_started_are_closed_if_a_later_one_fails() -> None:
         ["--port", "65536"], ["--port", "-1"], ["--port", "x"], ["--kv-memory", "0"], ["--kv-memory", "much"],
         ["--kv-memory", "-1G"], ["--max-context", "1"], ["--step-tokens", "0"], ["--max-running", "0"],
         ["--max-waiting", "0"], ["--drain-timeout", "nan"], ["--request-timeout", "0"],
-        ["--log-format", "xml"],
+        ["--log-format", "xml"], ["--allowed-origin", "app.example"], ["--allowed-origin", "https://app.example/"],
+        ["--allowed-origin", "https://app.example, https://b.example"],
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused(flags: list[str]) -> None:
@@ -140,6 +141,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     flags = [
         "--kv-memory", "1G", "--max-context", "512", "--step-tokens", "64", "--max-running", "4",
         "--max-waiting", "8", "--offline", "--host", "0.0.0.0", "--allowed-host", "llm.example",
+        "--allowed-origin", "https://App.example", "--allowed-origin", "app://desktop",
         "--drain-timeout", "5", "--request-timeout", "90", "--batch-invariant",
     ]  # fmt: skip
     made = {}
@@ -157,6 +159,7 @@ def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatc
     assert made == {"name": "tiny", "offline": True, "progress": None, **sizes}
     settings = serve.read_settings(parse(*flags))
     assert {"localhost", "0.0.0.0", "llm.example"} <= set(settings.allowed_hosts)
+    assert settings.allowed_origins == ("https://app.example", "app://desktop")
     assert (settings.drain_timeout, settings.request_timeout) == (5, 90)
 
 

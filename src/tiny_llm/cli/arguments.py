@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from .loaders import DEFAULT_LOADER, LOADERS
 SOLUTIONS = ("tiny_llm", "mlx")
 FOLDER = Path(__file__).resolve().parents[2].name  # of a learner's copy of this package, such as my_llm
 SYSTEM = "You are a helpful assistant."
+ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/?#@,]+", re.IGNORECASE)
 
 
 def integer(minimum: int) -> Callable[[str], int]:
@@ -42,6 +44,22 @@ def number_where(allowed: Callable[[float], bool], expected: str) -> Callable[[s
         return number
 
     return convert
+
+
+def port(text: str) -> int:
+    """An argparse type."""
+    number = integer(0)(text)
+    if number > 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected at most 65535")
+    return number
+
+
+def origin(text: str) -> str:
+    """An argparse type: what a browser sends in the header Origin, or * for all."""
+    if text != "*" and not ORIGIN.fullmatch(text):
+        expected = "an origin such as https://app.example, without a path, or *"
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
+    return text.lower()
 
 
 def text(given: str) -> str:

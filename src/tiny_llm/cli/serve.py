@@ -97,7 +97,11 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         help="address to listen at; 0.0.0.0 is every network of this machine (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--port", type=port, default=8000, metavar="N", help="0 takes a free one (default: %(default)s)"
+        "--port",
+        type=arguments.port,
+        default=8000,
+        metavar="N",
+        help="0 takes a free one (default: %(default)s)",
     )
     group.add_argument(
         "--api-key-file", type=Path, metavar="FILE",
@@ -109,6 +113,11 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         "--allowed-host", action="append", default=[], type=arguments.nonblank_text, metavar="NAME",
         help=f"a name under which clients reach the server, besides {', '.join(LOCAL_HOSTS)} and --host; "
         "may be given several times; * allows every name",
+    )  # fmt: skip
+    group.add_argument(
+        "--allowed-origin", action="append", default=[], type=arguments.origin, metavar="ORIGIN",
+        help="the origin of a web page that may use the server from a browser, such as https://app.example; "
+        "may be given several times; * allows every page (default: none)",
     )  # fmt: skip
     group.add_argument(
         "--request-timeout", type=arguments.number_where(lambda x: x > 0, "above 0"), metavar="SECONDS",
@@ -188,6 +197,8 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
         logs.set_up_logs(options.log_format)
         if not settings.api_keys and options.host not in LOCAL_HOSTS:
             print_stderr("warning: everybody who reaches this address can use the server: see --api-key-file")
+        if not settings.api_keys and "*" in settings.allowed_origins:
+            print_stderr("warning: every web page that is open here can use the server: see --api-key-file")
         address = run.address_of(bound)
 
         def on_start() -> None:
@@ -226,6 +237,7 @@ def read_settings(options: argparse.Namespace) -> Settings:
     return Settings(
         api_keys=keys,
         allowed_hosts=(*LOCAL_HOSTS, options.host, *options.allowed_host),
+        allowed_origins=tuple(options.allowed_origin),
         open_metrics=options.open_metrics,
         request_timeout=options.request_timeout,
         drain_timeout=options.drain_timeout,
@@ -275,14 +287,6 @@ def announce(address: str, names: list[str], with_key: bool) -> None:
         f"-d '{json.dumps(question | {'temperature': 0})}'",
         flush=True,
     )
-
-
-def port(text: str) -> int:
-    """An argparse type."""
-    number = arguments.integer(0)(text)
-    if number > 65535:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected at most 65535")
-    return number
 
 
 def size(text: str) -> int:

@@ -18,6 +18,7 @@ from .guard.body import Bodies
 from .guard.heads import HeadGuard
 from .guard.hosts import HostGuard
 from .guard.keys import OPEN, KeyGuard
+from .guard.origins import OriginGuard
 from .guard.respond import SENT
 from .lifecycle import Lifecycle
 from .metrics import Metrics
@@ -58,7 +59,8 @@ def create_app(
     app.router.redirect_slashes = False
     open_paths = OPEN | routes.page_paths | ({"/metrics"} if settings.open_metrics else set())
     keyed = KeyGuard(app, settings.api_keys, open_paths)
-    guarded = HeadGuard(HostGuard(keyed, settings.allowed_hosts), settings.max_head)
+    shared = OriginGuard(keyed, settings.allowed_origins)
+    guarded = HeadGuard(HostGuard(shared, settings.allowed_hosts), settings.max_head)
     return Access(guarded, service.metrics.refuse)
 
 

@@ -11,11 +11,13 @@ class Settings:
 
     api_keys: accepted bearer keys; without any, requests need none.
     allowed_hosts: names that the header Host may have, without port; "*" allows all.
+    allowed_origins: web pages that may read answers, such as "https://app.example"; "*" allows all.
     open_metrics: /metrics needs no key.
     """
 
     api_keys: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = LOCAL_HOSTS
+    allowed_origins: tuple[str, ...] = ()
     open_metrics: bool = False
     max_body: int = 8 * 2**20
     max_bodies: int = 256 * 2**20  # of all requests together

@@ -1,1 +1,1 @@
-"""What every request passes before its route: its id and log line, the host, the key, the body."""
+"""What every request passes before its route: its id and log line, host, origin, key, body."""
