@@ -10,6 +10,7 @@ import pytest
 
 from tiny_llm.server.api.anthropic.fields import AnthropicFields, AnthropicPrompt
 from tiny_llm.server.api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
+from tiny_llm.server.api.ollama.fields import OllamaChat, OllamaGenerate, ShowFields
 from tiny_llm.server.api.responses.fields import ResponseFields
 
 from ..support.serving.running import RunningServer
@@ -23,7 +24,14 @@ FIELDS = {
     "/v1/messages/count_tokens": AnthropicPrompt,
     "/tokenize": TokenizeFields,
     "/detokenize": DetokenizeFields,
+    "/api/chat": OllamaChat,
+    "/api/generate": OllamaGenerate,
+    "/api/show": ShowFields,
 }
+GETS = {
+    "/v1/models", "/v1/models/{name}", "/health", "/ready", "/metrics", "/version",
+    "/api/tags", "/api/version",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -52,9 +60,7 @@ def test_every_route_that_needs_no_page_is_there(document: dict, server: Running
         answer = server.request(method, path.replace("{name}", "fake"), {} if method == "POST" else None)
         assert str(answer.status) in operations[method.lower()]["responses"]
         assert answer.status in (200, 400)
-    assert {*FIELDS, "/v1/models", "/v1/models/{name}", "/health", "/ready", "/metrics", "/version"} == {
-        *document["paths"]
-    }
+    assert {*FIELDS, *GETS} == {*document["paths"]}
 
 
 def test_every_reference_has_a_target_and_every_pattern_is_portable(document: dict) -> None:
@@ -70,6 +76,7 @@ def test_errors_have_the_form_of_their_route(document: dict) -> None:
         (operation,) = operations.values()
         schema = schema_of(document, operation["responses"]["400"]["content"])
         assert ("type" in schema["properties"]) == path.startswith("/v1/messages")
+        assert (schema["properties"]["error"] == {"type": "string"}) == path.startswith("/api/")
 
 
 def schema_of(document: dict, content: dict) -> dict:

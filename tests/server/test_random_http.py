@@ -12,7 +12,10 @@ from tiny_llm.server.openapi import ANSWERS
 from ..support.serving.running import RunningServer
 
 EXAMPLES = 30
-GETS = ["/health", "/metrics", "/ready", "/v1/models", "/v1/models/{name}", "/version"]
+GETS = [
+    "/health", "/metrics", "/ready", "/v1/models", "/v1/models/{name}", "/version",
+    "/api/tags", "/api/version",
+]  # fmt: skip
 POSTS = [path for path in ANSWERS if path not in GETS]
 # A GET has nothing that could be invalid.
 CASES = [*((path, True) for path in ANSWERS), *((path, False) for path in POSTS)]

@@ -24,8 +24,8 @@ from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 from .streams import print_stderr
 
-DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI and Anthropic. The first Ctrl-C or
-SIGTERM lets the requests in flight finish, the second ends the program at once."""
+DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI, Anthropic and Ollama. The first Ctrl-C
+or SIGTERM lets the requests in flight finish, the second ends the program at once."""
 # Those of `Engine`.
 ENGINE_OPTIONS = (
     "kv_memory",

@@ -7,6 +7,7 @@ import mlx.core as mx
 
 from ..course.model import load_model
 from ..loading.progress import Progress
+from ..loading.weights.tree import named_arrays, named_parts
 from ..runtime.device import activation_dtype, device_name, on_device
 from ..runtime.gpu import default_attention
 from .text import context_length
@@ -24,6 +25,17 @@ class LoadedModel:
         self.tokenizer = tokenizer
         self.device = device
         self.context = context
+
+    @property
+    def family(self) -> str:
+        """Such as "qwen3"."""
+        return str(self.model.mlx_model.args.model_type)
+
+    @property
+    def weight_bytes(self) -> int:
+        """The memory of the weights."""
+        parts = named_parts(self.model.mlx_model)
+        return sum(array.nbytes for name, part in parts for array in named_arrays(part, name).values())
 
     @classmethod
     def load(cls, function: str, name: str) -> "LoadedModel":

@@ -46,6 +46,14 @@ class Tokenizer(Protocol):
 
 class Model(Protocol):
     @property
+    def family(self) -> str: ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """The memory of the weights."""
+        ...
+
+    @property
     def tokenizer(self) -> Any:
         """A `Tokenizer`."""
         ...

@@ -19,6 +19,7 @@ from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
 from .errors import checking
 from .guard.body import Bodies, EarlyError, body_of, send_and_linger
+from .json_lines import as_lines
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
 from .models import Models, ServedModel
@@ -154,7 +155,7 @@ class AnswerEndpoint(BodyEndpoint):
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)
-                await stream(send)
+                await stream(as_lines(send) if running.job.lines else send)
                 return
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)

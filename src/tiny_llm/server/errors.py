@@ -29,6 +29,7 @@ ANTHROPIC_TYPES = {
     500: "api_error",
     503: "overloaded_error",
 }
+OLLAMA_PATHS = "/api/"
 RETRY = ("retry-after", "1")  # seconds: a full queue moves within seconds
 NO_RETRY = ("x-should-retry", "false")  # known to the clients of OpenAI and Anthropic, which try a 503 again
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
@@ -65,6 +66,8 @@ class ApiError(Exception):
 
     def encode(self, path: str = "") -> bytes:
         """As JSON, in the form that the clients of this path know."""
+        if is_ollama(path):
+            return msgspec.json.encode({"error": self.message})
         if not is_anthropic(path):
             return msgspec.json.encode(self.body)
         kind = ANTHROPIC_TYPES.get(self.status, self.body["error"]["type"])
@@ -74,6 +77,10 @@ class ApiError(Exception):
 def is_anthropic(path: str) -> bool:
     """Whether the clients of this path are Anthropic's, also where there is no such route."""
     return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
+
+
+def is_ollama(path: str) -> bool:
+    return path.startswith(OLLAMA_PATHS)
 
 
 def bad_value(param: str, expected: str, code: str = "invalid_value") -> ApiError:

@@ -21,7 +21,7 @@ class ServedModel:
     def __init__(self, name: str, engine: Engine):
         self.name = name
         self.engine = engine
-        self._created = int(time.time())
+        self.created = int(time.time())
         # A text with more characters has more tokens than the context, whatever they are.
         self.most_chars = engine.context * CHARS_PER_BYTE * engine.llm.tokenizer.longest_token
         # Whether the chat template writes tools, and whether it has a switch for thinking. Asked now, because
@@ -42,7 +42,7 @@ class ServedModel:
         return {
             "id": self.name,
             "object": "model",
-            "created": self._created,
+            "created": self.created,
             "owned_by": "tiny-llm",
             "context_length": context,
             "max_model_len": context,

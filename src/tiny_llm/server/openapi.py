@@ -9,11 +9,11 @@ from starlette.routing import Route
 from ..runtime.version import version
 from .api import schemas
 from .endpoint import AnswerEndpoint, BodyEndpoint
-from .errors import is_anthropic
+from .errors import is_anthropic, is_ollama
 from .guard.keys import OPEN
 
 REF = "#/components/schemas/{name}"
-JSON, STREAM, TEXT = "application/json", "text/event-stream", "text/plain"
+JSON, STREAM, LINES, TEXT = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
 # What a route answers with 200. Routes that are not here, such as pages for people, are not in the document.
 ANSWERS: dict[str, type | None] = {
     "/v1/chat/completions": schemas.ChatAnswer,
@@ -24,6 +24,11 @@ ANSWERS: dict[str, type | None] = {
     "/v1/messages/count_tokens": schemas.AnthropicTokens,
     "/tokenize": schemas.Tokenized,
     "/detokenize": schemas.Detokenized,
+    "/api/chat": schemas.OllamaChatAnswer,
+    "/api/generate": schemas.OllamaGenerateAnswer,
+    "/api/show": schemas.OllamaModel,
+    "/api/tags": schemas.OllamaTags,
+    "/api/version": schemas.Version,
     "/v1/models": schemas.ModelList,
     "/v1/models/{name}": schemas.ModelCard,
     "/health": schemas.Health,
@@ -57,6 +62,7 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
         *filter(None, ANSWERS.values()),
         schemas.ErrorAnswer,
         schemas.AnthropicErrorAnswer,
+        schemas.OllamaErrorAnswer,
     }
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     references, components = msgspec.json.schema_components(ordered, ref_template=REF)
@@ -82,7 +88,9 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
 def _operations(path: str, fields: type | None, streams: bool, schema_of: dict[type, Any]) -> dict[str, Any]:
     kind = ANSWERS[path]
     content: dict[str, Any] = {TEXT: {}} if kind is None else {JSON: {"schema": schema_of[kind]}}
-    failure = schemas.AnthropicErrorAnswer if is_anthropic(path) else schemas.ErrorAnswer
+    failure: type = schemas.AnthropicErrorAnswer if is_anthropic(path) else schemas.ErrorAnswer
+    if is_ollama(path):
+        failure = schemas.OllamaErrorAnswer
     errors = {
         status: {"description": text, "content": {JSON: {"schema": schema_of[failure]}}}
         for status, text in ERRORS.items()
@@ -98,7 +106,7 @@ def _operations(path: str, fields: type | None, streams: bool, schema_of: dict[t
     if fields is None:
         return {"get": operation}
     if streams:
-        content[STREAM] = {}  # where the request has "stream": true
+        content[LINES if is_ollama(path) else STREAM] = {}  # where the request asks for a stream
     operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[fields]}}}
     return {"post": operation}
 

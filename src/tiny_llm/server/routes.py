@@ -15,6 +15,9 @@ from .api.chat import prepare_chat
 from .api.completions import prepare_completion
 from .api.count import detokenize, tokenize
 from .api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
+from .api.ollama.fields import OllamaChat, OllamaGenerate, ShowFields
+from .api.ollama.known import VERSION, show, tags
+from .api.ollama.read import prepare_generate, prepare_ollama_chat
 from .api.responses.fields import ResponseFields
 from .api.responses.read import count_input, prepare_response
 from .endpoint import AnswerEndpoint, PromptEndpoint, Service
@@ -43,6 +46,9 @@ class Routes:
         message_tokens = PromptEndpoint(self._service, AnthropicPrompt, count_messages)
         ids = PromptEndpoint(self._service, TokenizeFields, tokenize)
         text = PromptEndpoint(self._service, DetokenizeFields, detokenize)
+        ollama_chat = AnswerEndpoint(self._service, OllamaChat, prepare_ollama_chat)
+        generate = AnswerEndpoint(self._service, OllamaGenerate, prepare_generate)
+        ollama_show = PromptEndpoint(self._service, ShowFields, show)
         return [
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/completions", completion, methods=["POST"]),
@@ -52,6 +58,11 @@ class Routes:
             Route("/v1/messages/count_tokens", message_tokens, methods=["POST"]),
             Route("/tokenize", ids, methods=["POST"]),
             Route("/detokenize", text, methods=["POST"]),
+            Route("/api/chat", ollama_chat, methods=["POST"]),
+            Route("/api/generate", generate, methods=["POST"]),
+            Route("/api/tags", self.ollama_tags),
+            Route("/api/version", self.ollama_version),
+            Route("/api/show", ollama_show, methods=["POST"]),
             Route("/v1/models", self.list_models),
             Route("/v1/models/{name:path}", self.show_model),
             Route("/health", self.health),
@@ -68,6 +79,12 @@ class Routes:
 
     async def show_model(self, request: Request) -> Response:
         return _json(self._service.models.find(request.path_params["name"]).card)
+
+    async def ollama_tags(self, request: Request) -> Response:
+        return _json(tags(self._service.models))
+
+    async def ollama_version(self, request: Request) -> Response:
+        return _json({"version": VERSION})
 
     async def health(self, request: Request) -> Response:
         """503 when an engine has been in one step for too long, or has failed."""

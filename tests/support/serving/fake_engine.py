@@ -56,7 +56,7 @@ class FakeEngine(AbstractContextManager):
 
     @property
     def llm(self) -> Any:
-        return SimpleNamespace(name="fake", tokenizer=self.tokenizer)
+        return SimpleNamespace(name="fake", tokenizer=self.tokenizer, family="fake", weight_bytes=1000)
 
     @property
     def running(self) -> list[FakeHandle]:

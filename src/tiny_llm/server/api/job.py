@@ -60,6 +60,7 @@ class Job:
     stream: bool
     prompt_tokens: int
     id: str
+    lines: bool = False  # a stream is lines of JSON, not server-sent events
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

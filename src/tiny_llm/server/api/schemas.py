@@ -113,6 +113,47 @@ class Detokenized(Struct):
     prompt: str
 
 
+class OllamaEnd(Struct, omit_defaults=True):
+    """Numbers of tokens and nanoseconds; none if the request only wanted the model to be loaded."""
+
+    model: str
+    created_at: str
+    done: bool
+    done_reason: Literal["stop", "length", "load"]
+    total_duration: int = 0
+    load_duration: int = 0
+    prompt_eval_count: int = 0
+    prompt_eval_duration: int = 0
+    eval_count: int = 0
+    eval_duration: int = 0
+
+
+class OllamaAnswerMessage(Struct):
+    role: Literal["assistant"]
+    content: str
+    thinking: str | None = None
+    tool_calls: list[dict[str, Any]] = []
+
+
+class OllamaChatAnswer(OllamaEnd, kw_only=True):
+    message: OllamaAnswerMessage
+
+
+class OllamaGenerateAnswer(OllamaEnd, kw_only=True):
+    response: str
+
+
+class OllamaTags(Struct):
+    models: list[dict[str, Any]]
+
+
+class OllamaModel(Struct):
+    details: dict[str, Any]
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
 class ModelCard(Struct):
     id: str
     object: Literal["model"]
@@ -144,6 +185,10 @@ class ErrorDetail(Struct):
 
 class ErrorAnswer(Struct):
     error: ErrorDetail
+
+
+class OllamaErrorAnswer(Struct):
+    error: str
 
 
 class AnthropicErrorDetail(Struct):

@@ -1,0 +1,121 @@
+"""The form of answers of /api/chat and /api/generate: an object, or lines of objects."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from ....engine import Event
+from ...door import Tokenizer
+from ...errors import ApiError
+from ..form import encode
+from ..job import Job, Usage
+from ..outputs import ChatChoice, Choice
+from ..pieces import AnswerReader
+
+
+class OllamaForm:
+    """Of one request. The text is in the `message` of a chat, and in `response` otherwise.
+
+    Made of the deltas of OpenAI's interface. Durations count from here, in nanoseconds: until the first
+    token the prompt is evaluated.
+    """
+
+    id_prefix = "ollama"
+
+    def __init__(self, kind: Literal["message", "response"]):
+        self._kind = kind
+        self._start = time.perf_counter_ns()
+
+    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "TimedChoice":
+        return TimedChoice(ChatChoice(index, tokenizer, reader))
+
+    def begin(self, job: Job) -> Iterator[bytes]:
+        yield from ()
+
+    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield from ()
+
+    def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
+        return _line({**self._said(job, delta, delta.get("delta")), "done": False})
+
+    def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield _line({**self._said(job, {}, {}), **self._end(job, usage)})
+
+    def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
+        yield _line({"error": error.message})
+
+    def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
+        given = job.choices[0].whole() if job.choices else {}
+        return {**self._said(job, given, given.get("message")), **self._end(job, usage)}
+
+    def _said(self, job: Job, entry: dict[str, Any], message: dict[str, Any] | None) -> dict[str, Any]:
+        """A part of an answer, or a whole one; an `entry` without a message has a text."""
+        message = message or {"content": entry.get("text")}
+        text, thoughts = message.get("content") or "", message.get("reasoning_content")
+        thinking = {"thinking": thoughts} if thoughts else {}
+        head = {"model": job.model.name, "created_at": timestamp(time.time())}
+        logprobs = {"logprobs": entry["logprobs"]["content"]} if entry.get("logprobs") else {}
+        if self._kind == "response":
+            return {**head, "response": text, **thinking, **logprobs}
+        calls = [_call(number, call) for number, call in enumerate(message.get("tool_calls") or ())]
+        said = {"role": "assistant", "content": text, **thinking, **({"tool_calls": calls} if calls else {})}
+        return {**head, "message": said, **logprobs}
+
+    def _end(self, job: Job, usage: Usage) -> dict[str, Any]:
+        """Without choices, the request only wanted the model to be loaded, as it always is."""
+        if not job.choices:
+            return {"done": True, "done_reason": "load"}
+        choice, now = job.choices[0], time.perf_counter_ns()
+        first = (choice.first_at if isinstance(choice, TimedChoice) else None) or now
+        return {
+            "done": True,
+            "done_reason": "length" if choice.finish_reason == "length" else "stop",
+            "total_duration": now - self._start,
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt,
+            "prompt_eval_duration": first - self._start,
+            "eval_count": usage.generated,
+            "eval_duration": now - first,
+        }
+
+
+class TimedChoice:
+    """A choice that knows when its first token came."""
+
+    def __init__(self, choice: Choice):
+        self._choice = choice
+        self.first_at: int | None = None  # of the clock in nanoseconds
+        self.finish_reason: str | None = None
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._choice.reasoning_tokens
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        if self.first_at is None:
+            self.first_at = time.perf_counter_ns()
+        yield from self._choice.deltas(event)
+        self.finish_reason = self._choice.finish_reason
+
+    def whole(self) -> dict[str, Any]:
+        return self._choice.whole()
+
+
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _call(number: int, call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = msgspec.json.decode(function["arguments"])
+    return {
+        "id": call["id"],
+        "function": {"index": call.get("index", number), "name": function["name"], "arguments": arguments},
+    }
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return encode(record) + b"\n"
