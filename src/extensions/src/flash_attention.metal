@@ -79,6 +79,7 @@ kernel void flash_attention_f32_e128(
     for (int e = lane; e < E; e += kLanes) o[r][e] *= alpha;
     const int keys = min(kLanes, end - begin);
     for (int k = 0; k < keys; k++) {
+      if (simd_broadcast(s, ushort(k)) == -INFINITY) continue;  // hidden: 0 times a value of NaN would be NaN
       const float weight = simd_broadcast(p, ushort(k));
       for (int e = lane; e < E; e += kLanes) o[r][e] += weight * value[at_keys + int64_t(begin + k) * E + e];
     }

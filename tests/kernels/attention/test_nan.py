@@ -6,8 +6,8 @@ import pytest
 
 from tiny_llm.attention import flash_attention
 
-from ...support.attention.check import check
-from ...support.cases import DTYPE_IDS, DTYPES, lengths, qkv, random_mask
+from ...support.attention.check import check, expected
+from ...support.cases import DTYPE_IDS, DTYPES, lengths, normal, qkv, random_mask
 from ...support.tolerance import to_float64
 
 L, S = 70, 131
@@ -63,6 +63,52 @@ def test_nan_in_a_hidden_key_does_not_reach_the_result(dtype, hide):
              "causal": {"causal": True}, "window": {"window": 5, "causal": True}}  # fmt: skip
     want = check(q, k, v, **masks[hide])
     assert np.isfinite(want.out[..., 0, :]).all()
+
+
+NUMBER = 250  # of the key with NaN or infinity, which rows of its own tile do not see, either
+
+
+def hiding(rows, keys, hide):
+    """Options of a call with a mask, a window or positions that hide keys."""
+    keep = mx.broadcast_to(mx.arange(keys) != NUMBER, (rows, keys))
+    return {"bool": {"mask": keep}, "float": {"mask": mx.where(keep, 0.0, -mx.inf)},
+            "causal": {"causal": True}, "window": {"window": (5, 3)},
+            "sinks": {"causal": True, "sinks": normal(4, seed=9)}}[hide]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("hide", ["bool", "float", "causal", "window", "sinks"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize(("rows", "keys"), [(300, 300), (3, 3000), (1, 300)])
+def test_a_hidden_value_changes_no_bit_of_rows_that_do_not_see_it(rows, keys, dtype, hide, value):
+    q, k, v = qkv(L=rows, S=keys, dtype=dtype)
+    options = hiding(rows, keys, hide)
+    dirty = mx.array(v)
+    dirty[..., NUMBER, 3] = value
+    clean_out, clean_lse = flash_attention(q, k, v, **options, return_lse=True)
+    out, lse = flash_attention(q, k, dirty, **options, return_lse=True)
+    want = expected(q, k, dirty, **options)
+    seen = ~np.isfinite(want.out)
+    assert seen.any() == (hide in ("causal", "sinks") or (hide == "window" and rows == 300))
+    assert mx.array_equal(lse, clean_lse)
+    assert mx.array_equal(mx.where(mx.array(seen), 0, out), mx.where(mx.array(seen), 0, clean_out))
+    assert np.array_equal(to_float64(out)[seen], want.out[seen], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+def test_a_hidden_value_of_a_schedule_with_keys_outside(dtype):
+    q, k, v = qkv(L=300, S=300, dtype=dtype)
+    v[..., NUMBER, :] = mx.nan
+    out = flash_attention(q, k, v, causal=True, schedule="v1")
+    assert mx.array_equal(out, flash_attention(q, k, v, causal=True), equal_nan=True)
+    assert not mx.isnan(out[..., :NUMBER, :]).any()
+
+
+def test_a_row_that_sees_no_key_is_zero_beside_hidden_values_of_nan():
+    q, k, v = qkv(L=100, S=37)
+    v[...] = mx.nan
+    want = check(q, k, v, causal=True)
+    assert (want.out[..., :63, :] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)

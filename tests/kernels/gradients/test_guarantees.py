@@ -108,6 +108,29 @@ def test_rows_that_see_nothing_take_no_part(dtype):
     assert not mx.where(sees, 0, dirty[0]).any()
 
 
+@pytest.mark.parametrize("hide", ["bool", "float", "window"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+def test_a_hidden_value_of_nan_changes_no_gradient(dtype, hide):
+    """A window shows it to some rows; these, and the keys that they see, have no gradient."""
+    q, k, v = qkv(L=300, S=300, dtype=dtype)
+    keep = mx.broadcast_to(mx.arange(300) != 250, (300, 300))
+    options = {
+        "bool": {"mask": keep},
+        "float": {"mask": mx.where(keep, 0.0, -mx.inf)},
+        "window": {"window": 6},
+    }
+    clean = gradients(q, k, v, **options[hide])
+    v[..., 250, :] = mx.nan
+    dirty = gradients(q, k, v, **options[hide])
+    rows, keys = mx.zeros(300, mx.bool_), mx.zeros(300, mx.bool_)
+    if hide == "window":
+        rows[250:256], keys[245:256] = True, True
+    for nan, a, b in zip((rows, keys, mx.zeros(300, mx.bool_)), clean, dirty, strict=True):
+        nan = nan[:, None]
+        assert mx.array_equal(mx.where(nan, 0, a), mx.where(nan, 0, b))
+        assert mx.where(nan, mx.isnan(b), True).all()
+
+
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["q", "k", "v"])
 def test_a_visible_nan_surfaces(which):
     inputs = list(qkv(L=L, S=L))

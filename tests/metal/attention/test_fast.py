@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ...support.attention.check import compare
+from ...support.attention.check import compare, expected
 from ...support.cases import lengths, normal, qkv, with_nan
-from ...support.tolerance import same_bits
+from ...support.tolerance import same_bits, to_float64
 from ..rules.kernels import FAST, run_clean
 from .arguments import UNBOUNDED as WHOLE
 from .run import FastCall
@@ -75,6 +75,32 @@ def test_a_key_that_the_mask_hides_may_be_nan(run):
     key = with_nan(key, hidden)
     for mask in (~hidden, mx.where(hidden, -mx.inf, 0.0)):
         compare(*run(query, key, value, mask=mask), query, key, value, mask=mask)
+
+
+HIDING = {
+    "bool": {"mask": mx.arange(70) != 60},
+    "float": {"mask": mx.where(mx.arange(70) != 60, 0.0, -mx.inf)},
+    "causal": {"causal": True},
+    "window": {"window": (9, 2)},
+    "sinks": {"causal": True, "sinks": normal(4)},
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("hide", HIDING)
+@pytest.mark.parametrize(("dtype", "E"), [(mx.float32, 64), (mx.float16, 100), (mx.bfloat16, 200)], ids=str)
+def test_a_hidden_value_changes_no_bit_of_rows_that_do_not_see_it(run, dtype, E, hide, value):
+    """In the tile of the first and of the last keys; the rows that see it get it."""
+    query, key, clean = qkv(batch=(1,), L=20, S=70, E=E, dtype=dtype)
+    dirty = mx.array(clean)
+    dirty[..., 60, 3] = value
+    (out, lse), (clean_out, clean_lse) = (run(query, key, v, **HIDING[hide]) for v in (dirty, clean))
+    want = expected(query, key, dirty, **HIDING[hide])
+    seen = ~np.isfinite(want.out)
+    assert seen.any() == (hide in ("causal", "window", "sinks"))
+    assert mx.array_equal(lse, clean_lse)
+    assert mx.array_equal(mx.where(mx.array(seen), 0, out), mx.where(mx.array(seen), 0, clean_out))
+    assert np.array_equal(to_float64(out)[seen], want.out[seen], equal_nan=True)
 
 
 def test_a_visible_nan_reaches_the_result(run):

@@ -73,7 +73,9 @@ def test_a_key_that_the_mask_hides_may_be_nan(hide):
     query, key, value = qkv()
     hidden = mx.arange(33) == 5
     key = mx.where(hidden[:, None], mx.nan, key)
-    check(query, key, value, mask=mx.where(hidden, hide, mx.array(True) if hide is False else 0.0))
+    mask = mx.where(hidden, hide, mx.array(True) if hide is False else 0.0)
+    check(query, key, value, mask=mask)
+    check(query, key, with_nan(value, hidden), mask=mask)
 
 
 def test_a_visible_nan_reaches_the_result():

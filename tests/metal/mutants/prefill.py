@@ -60,8 +60,8 @@ PREFILL_MUTANTS = (
     Mutant("columns of padding are loaded", " && (!has_padded_head || column + k < columns);", ";"),
     Mutant(
         "columns of padding are in the query",
-        "at < columns ? float(row[at])",
-        "true ? float(row[at])",
+        "at < columns ? float(row[at]) : 0.0f, at",
+        "true ? float(row[at]) : 0.0f, at",
         "query: read out of bounds",
     ),
     Mutant("columns of padding are stored", "if (column < columns) {", "if (true) {", "output: "),
@@ -69,8 +69,8 @@ PREFILL_MUTANTS = (
     Mutant("output rows beyond the end", "  if (row >= args.L) return;", "", "out of bounds"),
     Mutant(
         "the tile is loaded in part",
-        "i < kRows * kRuns;",
-        "i < kRows * kRuns - kThreads;",
+        "i < kRows * kRuns; i += kThreads) {\n    const int row",
+        "i < kRows * kRuns - kThreads; i += kThreads) {\n    const int row",
         "uninitialised threadgroup memory",
     ),
     Mutant(
@@ -139,10 +139,35 @@ PREFILL_MUTANTS = (
         "place.value, args.value.row, begin, place.n_k",
         "place.value, args.value.row, begin, args.S",
     ),
+    # Values that are not finite.
+    Mutant("a hidden value of NaN is multiplied by 0", "if (hides) {", "if (false) {"),
+    Mutant("only a mask hides values", "(has_window && (begin < of_all", "(false && (begin < of_all"),
+    Mutant("the window hides no value on the left", "begin < of_all.begin || ", ""),
+    Mutant(
+        "the window hides no value on the right",
+        "begin < of_all.begin || begin + kKeys > of_all.end",
+        "begin < of_all.begin",
+    ),
+    Mutant("a visible value of NaN is lost", "if (hides && takes_part", "if (false && takes_part"),
+    Mutant("a SIMD group asks itself", "others[0] + others[1] + others[2] + others[3]", "others[simd_group]"),
+    Mutant("a row gets values before its window", "metal::max(begin, seen.begin)", "begin"),
+    Mutant("a row gets values beyond its window", "metal::min(begin + kKeys, seen.end)", "begin + kKeys"),
+    Mutant("a row gets values that the mask hides", "mask_kind) == -INFINITY", "mask_kind) == INFINITY"),
+    Mutant(
+        "columns of padding are values",
+        "at < columns ? float(row[at]) : 0.0f;\n        if",
+        "float(row[at]);\n        if",
+        "out of bounds",
+    ),
+    Mutant(
+        "the mask of values is dense",
+        "bias(in.mask, at_mask + t * args.mask.key",
+        "bias(in.mask, at_mask + t",
+    ),
     # The mask and the soft cap.
-    Mutant("the mask is ignored", "mask_kind != kNoMask", "false"),
+    Mutant("the mask is ignored", "if (mask_kind != kNoMask) {", "if (false) {"),
     Mutant("the row of the mask is ignored", " + row * args.mask.row", ""),
-    Mutant("the mask is dense", "at_mask + t * args.mask.key", "at_mask + t"),
+    Mutant("the mask is dense", "bias(mask, at_mask + t * args.mask.key", "bias(mask, at_mask + t"),
     Mutant(
         "the score of a hidden key is added to -inf",
         "bias == -INFINITY ? -INFINITY : score + bias",

@@ -74,7 +74,16 @@ def wide_window(rows: int) -> Call:
 def hidden() -> Call:
     query, key, value = qkv(batch=(1,), heads=1, kv_heads=1, L=2, S=40, E=E)
     masked = mx.arange(40) == 7
-    return Call((query, with_nan(key, masked), value), {"mask": mx.where(masked, -mx.inf, 0.0)})
+    nan = with_nan(key, masked), with_nan(value, masked)
+    return Call((query, *nan), {"mask": mx.where(masked, -mx.inf, 0.0)})
+
+
+def other_values(rows: int, **options: mx.array | tuple[int, int]) -> Call:
+    """Some rows see NaN or infinity, others of their tile do not."""
+    query, key, value = qkv(batch=(1,), heads=2, L=rows, S=rows + 40, E=72)
+    value[..., 38, 5] = mx.nan
+    value[..., rows + 30, 71] = mx.inf
+    return Call((query, key, value), options, "one of three")
 
 
 def same_rows_twice(run: Callable) -> Iterator[tuple[mx.array, mx.array]]:
@@ -104,6 +113,8 @@ def calls(rows: int) -> Iterator[Call]:
     yield window(rows)
     yield wide_window(rows)
     yield hidden()
+    yield other_values(rows, window=(3, 2))
+    yield other_values(rows, mask=random_mask(1, 2, rows, 2 * (rows + 40))[..., ::2])
     masked = {"batch": 2, "kv_heads": 2, "L": 5, "S": 37, "E": E}
     for case in (
         Case("halves", mask_shape=(5, 37), mask_type="f16", **masked),

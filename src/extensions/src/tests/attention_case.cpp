@@ -93,8 +93,6 @@ AttentionCase AttentionCase::numbered(int number) {
   c.query_gap = random.one_of<int64_t>({0, 0, 3}), c.key_gap = random.one_of<int64_t>({0, 0, 5});
   c.heads_outside = random.chance(0.5), c.mask_keys_outside = random.chance(0.2);
   c.guard = random.one_of({Guard::before, Guard::after, Guard::after});
-  // Only a key that every row sees has a defined effect when its value is NaN.
-  if (c.poison == Poison::value) c.left = c.right = kUnbounded, c.mask_kind = MaskKind::none, c.n_q = c.L;
 
   for (int64_t n = 0; n < c.gqa_heads * c.L * c.E; ++n) c.q.push_back(rounded(c.element, random.normal()));
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.k.push_back(rounded(c.element, random.normal()));
@@ -104,15 +102,27 @@ AttentionCase AttentionCase::numbered(int number) {
     c.sinks.push_back(rounded(Element::f32, 3 * random.normal()));
   std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
   if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
-    (*values)[random.below(static_cast<int64_t>(values->size()))] = NAN;
+    // With a large scale float32 loses probabilities, and 0 times infinity is NaN.
+    const double poison =
+        c.poison == Poison::value && c.scale < 1 ? random.one_of<double>({NAN, INFINITY, -INFINITY}) : NAN;
+    (*values)[random.below(static_cast<int64_t>(values->size()))] = poison;
   }
   return c;
+}
+
+void AttentionCase::hide_pages(int64_t page_size) {
+  if (mask_kind == MaskKind::none) {
+    mask_kind = MaskKind::boolean;
+    mask.assign(gqa_heads * L * n_k, 0.0);
+  }
+  for (size_t n = 0; n < mask.size(); ++n)
+    if (static_cast<int64_t>(n) % n_k / page_size % 3 == 0) mask[n] = -INFINITY;
 }
 
 std::string AttentionCase::name() const {
   static const char* const kElementNames[] = {"f32", "f16", "bf16"};
   static const char* const kMaskNames[] = {"", ", bool mask", ", f32 mask", ", f16 mask", ", bf16 mask"};
-  static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN in v"};
+  static const char* const kPoisonNames[] = {"", ", NaN in q", ", NaN in k", ", NaN or infinity in v"};
   const auto side = [](int64_t limit) { return limit == kUnbounded ? "-" : std::to_string(limit); };
   return std::string(kElementNames[static_cast<int>(element)]) + " E=" + std::to_string(E) +
          " group=" + std::to_string(gqa_heads) + " L=" + std::to_string(L) + " n_q=" + std::to_string(n_q) +
@@ -164,8 +174,8 @@ ExpectedAttention expected_attention(const AttentionCase& c) {
       sum += p;
       if (p > kNegligible) condition = std::max(condition, magnitude[t]);
       for (int e = 0; e < c.E; ++e) {
-        const double part = p * std::fabs(c.v[t * c.E + e]);
-        o[e] += p * c.v[t * c.E + e], weighted[e] += part;
+        const double value = c.v[t * c.E + e], part = p * std::fabs(value);
+        o[e] += std::isfinite(value) ? p * value : value, weighted[e] += part;
         if (p <= kNegligible) negligible[e] += part;
       }
     }

@@ -10,7 +10,7 @@
 
 namespace tiny_llm_ext::tests {
 
-enum class Poison { none, query, key, value };  // the array with one NaN
+enum class Poison { none, query, key, value };  // the array with one NaN, or infinite value
 
 // One KV head and the query heads of its GQA group. Values are dense.
 struct AttentionCase {
@@ -37,6 +37,9 @@ struct AttentionCase {
 
   // A case from its number: E and gqa_heads go through all their values, the rest is random.
   static AttentionCase numbered(int number);
+
+  // Hides the keys of every third page, as PagedKeys::evict() does.
+  void hide_pages(int64_t page_size);
 
   std::string name() const;
   bool visible(int64_t i, int64_t t) const;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention_case.h"
@@ -129,7 +130,8 @@ ForwardTask with_pages(ForwardTask task, const PagedKeys& keys, int E) {
 
 // Keys and values in pages of several KV heads, [page][head][slot] or [page][slot][head]. All heads have the
 // keys of the case; the values of head h are 2^(h % 3) times its values. The heads of the case's group are
-// divided among them. Slots without a key are NaN.
+// divided among them. Slots without a key are NaN. The order of the pages is 0, 2, 1, 3, 4, 6, 5, 7 and so
+// on.
 class PagedHeads {
  public:
   PagedHeads(const AttentionCase& c, const ForwardTask& dense, int heads, int64_t page_size,
@@ -140,7 +142,8 @@ class PagedHeads {
         task_(dense) {
     const int64_t count = static_cast<int64_t>(ids_.size()), stride = page_size * heads * c.E;
     const int64_t row = slots_outside ? heads * c.E : c.E, head = slots_outside ? c.E : page_size * c.E;
-    for (int64_t i = 0; i < count; ++i) ids_[i] = static_cast<int32_t>(i % 2 ? i / 2 : count - 1 - i / 2);
+    std::iota(ids_.begin(), ids_.end(), 0);
+    for (int64_t i = 1; i + 1 < count; i += 4) std::swap(ids_[i], ids_[i + 1]);
     for (int64_t t = 0; t < c.n_k; ++t) {
       for (int h = 0; h < heads; ++h) {
         for (int e = 0; e < c.E; ++e) {
@@ -162,6 +165,11 @@ class PagedHeads {
   }
 
   const ForwardTask& task() const { return task_; }
+
+  // As PagedKeys::evict().
+  void evict() {
+    for (size_t i = 0; i < ids_.size(); i += 3) ids_[i] = -1;
+  }
 
  private:
   std::vector<int32_t> ids_;
@@ -276,12 +284,7 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
 // Keys of absent pages are hidden, whatever the mask of the case shows.
 void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t page_size) {
   AttentionCase hidden = c;
-  if (c.mask_kind == MaskKind::none) {
-    hidden.mask_kind = MaskKind::boolean;
-    hidden.mask.assign(c.gqa_heads * c.L * c.n_k, 0.0);
-  }
-  for (size_t n = 0; n < hidden.mask.size(); ++n)
-    if (static_cast<int64_t>(n) % c.n_k / page_size % 3 == 0) hidden.mask[n] = -INFINITY;
+  hidden.hide_pages(page_size);
   const CaseMemory fresh(c);
   PagedKeys paged(c, page_size);
   paged.evict();
@@ -297,21 +300,29 @@ void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t p
 // A task of several KV heads.
 void test_heads_together(const Kernels& kernels, const AttentionCase& c) {
   if (c.gqa_heads % 2 || c.mask_kind != MaskKind::none) return;
-  for (const int heads : {2, c.gqa_heads}) {
-    for (const int64_t page_size : {16, 64}) {
+  const ExpectedAttention whole = expected_attention(c);
+  for (const int64_t page_size : {4, 16, 64, 128}) {
+    AttentionCase hidden = c;
+    hidden.hide_pages(page_size);
+    const ExpectedAttention partly = expected_attention(hidden);
+    for (const int heads : {2, c.gqa_heads}) {
       for (const bool slots_outside : {false, true}) {
-        const CaseMemory fresh(c);
-        const PagedHeads paged(c, fresh.task(), heads, page_size, slots_outside);
-        run(kernels, c.element, {paged.task()});
-        const int64_t group = c.gqa_heads / heads;
-        compare(
-            c, expected_attention(c),
-            c.name() + ", " + std::to_string(heads) + " KV heads in pages of " + std::to_string(page_size),
-            [&](int64_t g, int64_t i, int64_t e) {
-              return std::ldexp(fresh.o(g, i, e), -static_cast<int>(g / group % 3));
-            },
-            [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
-        check(fresh.gaps_untouched(), c.name() + ": written between the rows of several KV heads");
+        for (const bool absent : {false, true}) {
+          const CaseMemory fresh(c);
+          PagedHeads paged(c, fresh.task(), heads, page_size, slots_outside);
+          if (absent) paged.evict();
+          run(kernels, c.element, {paged.task()});
+          const int64_t group = c.gqa_heads / heads;
+          compare(
+              c, absent ? partly : whole,
+              c.name() + ", " + std::to_string(heads) + " KV heads in pages of " + std::to_string(page_size) +
+                  (absent ? ", some absent" : ""),
+              [&](int64_t g, int64_t i, int64_t e) {
+                return std::ldexp(fresh.o(g, i, e), -static_cast<int>(g / group % 3));
+              },
+              [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
+          check(fresh.gaps_untouched(), c.name() + ": written between the rows of several KV heads");
+        }
       }
     }
   }

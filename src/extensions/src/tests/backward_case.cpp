@@ -25,11 +25,13 @@ void round_error(const BackwardCase& c, Gradient& gradient) {
 
 BackwardCase BackwardCase::numbered(int number) {
   BackwardCase c{AttentionCase::numbered(number), {}, {}, {}, {}};
-  // The forward tests have NaN and scores beyond the range of float32.
-  for (std::vector<double>* values : {&c.q, &c.k, &c.v}) {
+  // The forward tests also have NaN in queries and keys, infinite values, and scores beyond the range of
+  // float32.
+  for (std::vector<double>* values : {&c.q, &c.k}) {
     for (double& x : *values) x = std::isnan(x) ? 1 : x;
   }
-  c.poison = Poison::none;
+  for (double& x : c.v) x = std::isinf(x) ? NAN : x;
+  if (c.poison != Poison::value) c.poison = Poison::none;
   if (c.scale > 1) c.scale = 0.5f;
 
   std::mt19937 generator(number + 1'000'000);

@@ -164,13 +164,10 @@ void test_pages(const AttentionKernels& kernels, const BackwardCase& c, int64_t 
   check(paged.bytes() == dense.bytes(), name + ": the bits of dense keys");
 
   BackwardCase hidden = c;
-  for (int64_t t = 0; t < c.n_k; ++t)
-    if (t / page_size % 3 == 0)
-      std::fill_n(&hidden.v[t * c.E], c.E, 0), std::fill_n(&hidden.k[t * c.E], c.E, 0);
+  hidden.hide_pages(page_size);
   pages.evict();
   partly.put_keys_into(pages);
   run_passes(kernels, c, partly, kernels.backward_dq.tiles_per_task);
-  // A key of zeros adds nothing to dQ.
   const ExpectedGradients expected = expected_gradients(hidden, kernels.bf16_products);
   compare(name + ", some absent: dq", expected.dq.value, expected.dq.error,
           [&](size_t n) { return partly.dq(n); });

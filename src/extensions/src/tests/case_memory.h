@@ -131,7 +131,7 @@ inline int64_t expected_tiles(const AttentionCase& c, int64_t row_tile, int64_t 
 
 inline bool near(double got, double expected, double error) {
   if (std::isnan(expected)) return std::isnan(got);
-  if (std::isinf(expected) || expected == 0) return got == expected || std::fabs(got) <= error;
+  if (std::isinf(expected)) return got == expected;
   return std::fabs(got - expected) <= error;
 }
 

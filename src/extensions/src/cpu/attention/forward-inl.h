@@ -22,12 +22,13 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, and what find_rows
-// needs. Tiles may share the memory of their queries: then the results are all that grows with the rows.
+// The scratch memory of one task: query tiles, prepared K/V tile, scores, packed mask, what find_rows needs,
+// and the finite values of a key tile. Tiles may share the memory of their queries: then the results are all
+// that grows with the rows.
 template <class Operands>
 struct Workspace {
   QueryTile* headers;
-  float *results, *queries, *keys, *scores, *mask, *gathered;
+  float *results, *queries, *keys, *scores, *mask, *gathered, *finite;
   size_t total_floats;
 
   Workspace(void* memory, int E, int64_t rows, bool share_queries = false)
@@ -40,7 +41,8 @@ struct Workspace {
     scores = keys + Operands::prepared_floats(E);
     mask = scores + kScoreFloats<Operands>;
     gathered = mask + kScoreFloats<Operands>;
-    total_floats = gathered + gathered_floats(Operands::kKeyTile, E) - (float*)memory;
+    finite = gathered + gathered_floats(Operands::kKeyTile, E);
+    total_floats = finite + (size_t)Operands::kKeyTile * padded(E) - (float*)memory;
   }
 
   void bind(int64_t tile) const {
@@ -70,29 +72,23 @@ VEC_FN void pack_queries(const ForwardTask& task, QueryTile& tile) {
     pack_lanes_per_row(tile.rows, tile.lanes_per_row, steps, tile.q, read);
 }
 
+// Multiplies the rows of a task up to `row_end` by its keys: `tiles` query tiles for each KV head. With
+// `other_values` the values that are not finite are kept apart, see hidden_values-inl.h. Returns the number
+// of score tiles.
 template <class Operands>
-static int64_t forward(const ForwardTask& task, void* scratch) {
-  typedef StorageOf<Operands::kElement> T;
-  const int E = task.E, steps = Operands::steps(E);
-  const int64_t valid_rows = task.n_q * task.gqa_heads;
-  const int64_t row_end = task.row_end < valid_rows ? task.row_end : valid_rows;
-  const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
-  const bool shares_lanes = Operands::kSharesLanes && !task.fixed_order;
-  const int lanes_per_row = shares_lanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
-  const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);  // of a KV head
-  const bool share_queries = task.keys_outside;
-  Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes, share_queries);
-  int64_t computed = 0;
-  Operands::enter();
-
+static int64_t accumulate_task(const ForwardTask& task, const Workspace<Operands>& space, int64_t row_end,
+                               int tiles, int lanes_per_row, bool other_values) {
+  constexpr Element kElement = Operands::kElement;
+  typedef StorageOf<kElement> T;
+  const int E = task.E;
   QueryTile* const tile = space.headers;
-  int64_t first = kUnbounded, last = -1;
+  int64_t first = kUnbounded, last = -1, computed = 0;
   for (int t = 0; t < tiles * task.kv_heads; t++) {
     int64_t begin = task.row_begin + t % tiles * kTileLanes;
     int64_t end = begin + kTileLanes < row_end ? begin + kTileLanes : row_end;
     space.bind(t);
     start_tile(task, tile[t], begin, end, lanes_per_row, Operands::output_rows(E));
-    pack_queries<Operands>(of_kv_head<Operands::kElement>(task, t / tiles), tile[t]);
+    pack_queries<Operands>(of_kv_head<kElement>(task, t / tiles), tile[t]);
     if (tile[t].any_first < first) first = tile[t].any_first;
     if (tile[t].any_last > last) last = tile[t].any_last;
   }
@@ -104,15 +100,20 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
     const int count = (int)(last + 1 - begin < Operands::kKeyTile ? last + 1 - begin : Operands::kKeyTile);
     for (int head = 0; head < task.kv_heads; head++) {
       KeyTile keys = {begin, count, {}, {}};
-      const ForwardTask part = of_kv_head<Operands::kElement>(task, head);
+      const ForwardTask part = of_kv_head<kElement>(task, head);
       KeyRows from =
           find_rows<T, !Operands::kReadsAddresses>(part, begin, count, Operands::kKeyTile, space.gathered);
+      const SourceRows values = from.v;
+      if (other_values) {
+        from.v = finite_rows<kElement>(values, count, E, (T*)space.finite);
+        keys.other_values = &values;
+      }
       keys.absent = from.absent;
       Operands::prepare(task, from, keys, space.keys);
       for (int t = head * tiles; t < (head + 1) * tiles; t++) {
         int64_t end = tile[t].any_last < last ? tile[t].any_last : last;
         if (end < begin || tile[t].any_first >= begin + count) continue;
-        if (share_queries && tiles > 1) {
+        if (task.keys_outside && tiles > 1) {
           find_visible_keys(task, tile[t]);
           pack_queries<Operands>(part, tile[t]);
         }
@@ -122,11 +123,30 @@ static int64_t forward(const ForwardTask& task, void* scratch) {
       }
     }
   }
+  return computed;
+}
+
+template <class Operands>
+static int64_t forward(const ForwardTask& task, void* scratch) {
+  const int E = task.E, steps = Operands::steps(E);
+  const int64_t valid_rows = task.n_q * task.gqa_heads;
+  const int64_t row_end = task.row_end < valid_rows ? task.row_end : valid_rows;
+  const int64_t rows = row_end > task.row_begin ? row_end - task.row_begin : 0;
+  const bool shares_lanes = Operands::kSharesLanes && !task.fixed_order;
+  const int lanes_per_row = shares_lanes ? choose_lanes_per_row(valid_rows, steps, E) : 1;
+  const int tiles = (int)((rows + kTileLanes - 1) / kTileLanes);  // of a KV head
+  const Workspace<Operands> space(scratch, E, (int64_t)tiles * task.kv_heads * kTileLanes, task.keys_outside);
+  Operands::enter();
+  const int64_t computed = accumulate_task(task, space, row_end, tiles, lanes_per_row, false);
+  bool nan = false;
+  for (int t = 0; t < tiles * task.kv_heads && may_hide_keys(task); t++)
+    nan = nan || has_nan(space.headers[t], E);
+  if (nan) accumulate_task(task, space, row_end, tiles, lanes_per_row, true);
   // All keys are in: divide by l, and store.
   for (int head = 0; head < task.kv_heads; head++) {
     const ForwardTask part = of_kv_head<Operands::kElement>(task, head);
     for (int t = head * tiles; t < (head + 1) * tiles; t++)
-      store_query_tile<Operands::kElement>(part, tile[t]);
+      store_query_tile<Operands::kElement>(part, space.headers[t]);
     if (!task.partial) store_padding<Operands::kElement>(part, task.row_begin + rows, task.row_end);
   }
   Operands::leave();

@@ -1,8 +1,7 @@
 // One key tile against one query tile: scores, softmax, output.
 #pragma once
 
-#include "cpu/attention/online_softmax-inl.h"
-#include "cpu/attention/pages-inl.h"
+#include "cpu/attention/hidden_values-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
@@ -20,6 +19,8 @@ struct KeyTile {
   int keys;
   OperandRows k, v;
   const uint8_t* absent = nullptr;  // as in KeyRows
+  // The rows of V where `v` has 0 for values that are not finite, see hidden_values-inl.h.
+  const SourceRows* other_values = nullptr;
 };
 
 // The transform of the raw scores of the first `count` keys. Fills `limits` and `mask` if it needs them.
@@ -51,6 +52,8 @@ static void accumulate_keys(const ForwardTask& task, const KeyTile& keys, QueryT
   Operands::scores(tile, keys, count, task.E, scores);
   online_softmax<Operands>(tile, scores, count, task.E, transform);
   Operands::values(tile, keys, count, task.E, scores);
+  if (keys.other_values)
+    add_other_values<Operands::kElement>(tile, *keys.other_values, count, task.E, transform);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

@@ -25,8 +25,9 @@ using namespace tiny_llm_ext;
       uint3 group [[threadgroup_position_in_grid]], uint simd_group [[simdgroup_index_in_threadgroup]],     \
       uint simd_lane [[thread_index_in_simdgroup]]) {                                                       \
     threadgroup T tile[KEYS * tile_stride<T, E>()];                                                         \
+    threadgroup float others[4];                                                                            \
     const Tensors<T> in = {query, key, value, mask, sinks, q_lens, kv_start, kv_lens};                      \
-    prefill<T, E, KEYS>(in, output, lse, args, tile, group, simd_group, simd_lane);                         \
+    prefill<T, E, KEYS>(in, output, lse, args, tile, others, group, simd_group, simd_lane);                 \
   }
 
 #define TINY_LLM_PREFILL_TYPES(E, KEYS) \

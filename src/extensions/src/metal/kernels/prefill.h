@@ -62,10 +62,33 @@ inline void add_values(thread Fragment* o, thread const Fragment* p, threadgroup
   }
 }
 
+// Adds the values that clear_other_values() has taken out of a tile to the output of a row that sees their
+// keys. A weight above 0 does not change them.
+template <typename T, int kHeadSize, int kKeys>
+inline void add_other_values(thread Fragment* o, thread const Tensors<T>& in, device const T* value,
+                             constant FastAttentionArguments& args, int64_t at_mask, int begin,
+                             thread const KeyRange& seen, int columns, int column) {
+  for (int t = metal::max(begin, seen.begin); t < metal::min(begin + kKeys, seen.end); t++) {
+    if (mask_kind != kNoMask && mask_bias(in.mask, at_mask + t * args.mask.key, mask_kind) == -INFINITY) {
+      continue;
+    }
+    device const T* row = value + t * args.value.row;
+    TINY_LLM_UNROLL
+    for (int e = 0; e < kHeadSize / 8; e++) {
+      TINY_LLM_UNROLL
+      for (int i = 0; i < 2; i++) {
+        const int at = e * 8 + column + i;
+        const float x = at < columns ? float(row[at]) : 0.0f;
+        if (!is_finite(x)) o[e].thread_elements()[i] += x;
+      }
+    }
+  }
+}
+
 template <typename T, int kHeadSize, int kKeys>
 inline void prefill(thread const Tensors<T>& in, device T* output, device float* lse,
-                    constant FastAttentionArguments& args, threadgroup T* tile, uint3 group, uint simd_group,
-                    uint simd_lane) {
+                    constant FastAttentionArguments& args, threadgroup T* tile, threadgroup float* others,
+                    uint3 group, uint simd_group, uint simd_lane) {
   constexpr int kSimdGroups = 4, kRows = 8 * kSimdGroups, kThreads = 32 * kSimdGroups;
   constexpr int kFragments = kHeadSize / 8;
   constexpr metal::mem_flags of_threadgroup = metal::mem_flags::mem_threadgroup;
@@ -93,6 +116,10 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
   const KeyRange seen = seen_keys(row, row, place.n_q, place.n_k, args);
   const KeyRange of_fragment = seen_keys(own_row, own_row + 7, place.n_q, place.n_k, args);
   const KeyRange of_tile = seen_keys(first_row, first_row + kRows - 1, place.n_q, place.n_k, args);
+  // The keys that all rows see, if there is no mask.
+  const int last_row = metal::min(first_row + kRows, place.n_q) - 1;
+  const KeyRange of_all = {seen_keys(last_row, last_row, place.n_q, place.n_k, args).begin,
+                           seen_keys(first_row, first_row, place.n_q, place.n_k, args).end};
   for (int begin = of_tile.begin / kKeys * kKeys; begin < of_tile.end; begin += kKeys) {
     // The same for all lanes of a SIMD group, which may have no rows.
     const bool takes_part = begin < of_fragment.end && begin + kKeys > of_fragment.begin;
@@ -110,8 +137,18 @@ inline void prefill(thread const Tensors<T>& in, device T* output, device float*
     metal::threadgroup_barrier(of_threadgroup);  // the keys have been read
     load_tile<T, kHeadSize, kKeys, kThreads>(tile, place.value, args.value.row, begin, place.n_k, columns,
                                              thread_index);
+    const bool hides =
+        mask_kind != kNoMask || (has_window && (begin < of_all.begin || begin + kKeys > of_all.end));
+    if (hides) {
+      const float found = clear_other_values<T, kHeadSize, kKeys, kThreads>(tile, thread_index);
+      const float any_found = metal::simd_max(found);
+      if (simd_lane == 0) others[simd_group] = any_found;
+    }
     metal::threadgroup_barrier(of_threadgroup);
     if (takes_part) add_values<T, kHeadSize, kKeys>(o, s, tile, alpha, r, c);
+    if (hides && takes_part && others[0] + others[1] + others[2] + others[3] != 0.0f) {
+      add_other_values<T, kHeadSize, kKeys>(o, in, place.value, args, at_mask, begin, seen, columns, c);
+    }
   }
 
   const float l = row_sum(state.l);

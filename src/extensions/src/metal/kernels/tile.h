@@ -32,4 +32,24 @@ inline void load_tile(threadgroup T* tile, device const T* rows, int64_t row_str
   }
 }
 
+inline bool is_finite(float x) { return x - x == 0.0f; }
+
+// Sets values of a tile to 0 that are NaN or infinite: a weight of 0 does not hide them. Returns 1 if there
+// are any among those that this thread has loaded, else 0.
+template <typename T, int kHeadSize, int kRows, int kThreads>
+inline float clear_other_values(threadgroup T* tile, int thread_index) {
+  constexpr int kRun = 4, kRuns = kHeadSize / kRun;
+  float found = 0.0f;
+  for (int i = thread_index; i < kRows * kRuns; i += kThreads) {
+    threadgroup T* values = tile + i / kRuns * tile_stride<T, kHeadSize>() + i % kRuns * kRun;
+    TINY_LLM_UNROLL
+    for (int k = 0; k < kRun; k++) {
+      if (is_finite(float(values[k]))) continue;
+      values[k] = T(0);
+      found = 1.0f;
+    }
+  }
+  return found;
+}
+
 }  // namespace tiny_llm_ext

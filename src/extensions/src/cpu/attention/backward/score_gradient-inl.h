@@ -53,11 +53,12 @@ VEC_FN F log2_of_p(const ScoreTile<kRows>& tile, int streamed, int lane, F s, F 
   return select(less_equal(abs(lse), set1(kRoundedLimit)), near, mul(sub(x, lse), set1(kLog2e)));
 }
 
-// P = exp(score - LSE), and dS = P * (dP - D) with respect to the product of q and k times the scale.
+// P = exp(score - LSE), and dS = P * (dP - D) with respect to the product of q and k times the scale. Both
+// are 0 where the row does not see the key, also if the key's value or the row's LSE is NaN.
 template <ScoreKind kKind, bool kLimited, RowAxis kRows>
 VEC_FN ScoreGradient score_gradient(const ScoreTile<kRows>& tile, int streamed, int lane, int lanes, F s,
                                     F dp) {
-  F slope = set1(1), x = s;
+  F slope = set1(1), x = s, bias = zero();
   if constexpr (kKind != ScoreKind::plain) x = mul(s, set1(tile.scale));
   if constexpr (kKind == ScoreKind::any) {
     if (tile.softcap != 0) {
@@ -66,15 +67,18 @@ VEC_FN ScoreGradient score_gradient(const ScoreTile<kRows>& tile, int streamed, 
       slope = sub(set1(1), mul(t, t));
     }
     if (tile.mask) {
-      const F bias = load(tile.mask + streamed * lanes + lane);
-      x = select(equal(bias, set1(-INFINITY)), bias, add(x, bias));
+      bias = load(tile.mask + streamed * lanes + lane);
+      x = add(x, bias);
     }
   }
-  F exponent = log2_of_p<kKind>(tile, streamed, lane, s, x);
-  if constexpr (kLimited) exponent = select(tile.sees(streamed, lane), exponent, set1(-INFINITY));
-  const F p = exp2(exponent);
+  const auto if_seen = [&](F y) __attribute__((always_inline)) {
+    if constexpr (kLimited) y = select(tile.sees(streamed, lane), y, zero());
+    if constexpr (kKind == ScoreKind::any) y = select(equal(bias, set1(-INFINITY)), zero(), y);
+    return y;
+  };
+  const F p = if_seen(exp2(log2_of_p<kKind>(tile, streamed, lane, s, x)));
   const F ds = mul(p, sub(dp, ScoreTile<kRows>::of_row(tile.rows.delta, streamed, lane)));
-  return {p, kKind == ScoreKind::any ? mul(ds, slope) : ds};
+  return {p, if_seen(kKind == ScoreKind::any ? mul(ds, slope) : ds)};
 }
 
 template <class Products, ScoreKind kKind, bool kLimited, RowAxis kRows>
