@@ -8,6 +8,7 @@ from tiny_llm.attention import flash_attention
 
 from ...support.attention.check import check
 from ...support.cases import DTYPE_IDS, DTYPES, lengths, qkv
+from ...support.native import DEVICE, last_run
 from ...support.tolerance import to_float64
 
 L, S = 70, 131
@@ -42,6 +43,19 @@ def test_causal_rows_before_the_first_key(dtype):
     want = check(*qkv(L=100, S=37, dtype=dtype), causal=True)
     assert (want.lse[..., :63] == -np.inf).all()
     assert np.isfinite(want.lse[..., 63:]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+@pytest.mark.parametrize("sinks", [None, mx.array([0.0, -mx.inf])], ids=["no sinks", "sinks"])
+def test_rows_that_see_nothing_in_some_parts_of_split_keys(sinks, kind, dtype):
+    """Eight rows see each selection of three chunks of keys, the first none."""
+    keep = mx.arange(8)[:, None] // 2 ** (mx.arange(3000) // 1024) % 2 == 1
+    mask = keep if kind == "bool" else mx.where(keep, 0.0, -mx.inf)
+    want = check(*qkv(heads=2, kv_heads=2, L=8, S=3000, dtype=dtype), mask=mask, sinks=sinks)
+    assert (want.out[..., 0, :] == 0).all()
+    if mx.cpu == DEVICE:
+        assert last_run()["splits"] == 3
 
 
 def test_rows_that_a_window_leaves_empty():

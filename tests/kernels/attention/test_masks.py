@@ -11,7 +11,7 @@ from ...support.refusal import refused
 
 B, HEADS, L, S = 2, 4, 70, 131
 SHAPES = ((L, S), (S,), (), (L, 1), (1, S), (1, 1, 1, S), (B, 1, 1, S), (B, 1, L, S), (1, HEADS, L, 1),
-          (B, HEADS, L, S))  # fmt: skip
+          (1, HEADS, 1, S), (HEADS, 1, 1), (B, HEADS, L, S))  # fmt: skip
 KINDS = {"bool": mx.bool_, "f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
 
 
@@ -33,6 +33,16 @@ def test_shape(shape, kind):
 def test_mask_dtype_is_independent_of_input_dtype(kind, dtype):
     check(*qkv(L=L, S=S, dtype=dtype), mask=mask_of(kind, (B, 1, L, S)))
     check(*qkv(L=1, S=300, dtype=dtype), mask=mask_of(kind, (B, 1, 1, 300)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("kind", ["bool", "f32"])
+@pytest.mark.parametrize("rows", [L, 3, 1])
+def test_each_query_head_of_a_group_may_have_its_own_mask(rows, kind, dtype):
+    """Also where few rows share the lanes of a vector, and where the mask is the same for all rows."""
+    inputs = qkv(heads=6, kv_heads=2, L=rows, S=S, dtype=dtype)
+    for shape in ((6, 1, S), (1, 6, rows, S), (B, 6, 1, S), (B, 6, rows, 1)):
+        check(*inputs, mask=mask_of(kind, shape))
 
 
 @pytest.mark.parametrize("kind", ["bool", "f32", "bf16"])

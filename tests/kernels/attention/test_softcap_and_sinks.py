@@ -44,6 +44,22 @@ def test_infinite_sinks():
     check(*qkv(L=33, S=65), sinks=mx.array([0.0, -mx.inf, 1.0, -mx.inf]))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize(("L", "S"), [(70, 131), (2, 300), (2, 3000), (1, 300), (1, 3000)])
+def test_a_row_that_sees_neither_a_key_nor_a_sink(L, S, dtype):
+    """A sink of -inf is none there, too: zeros, and a log-sum-exp of -inf."""
+    inputs, sinks = qkv(L=L, S=S, dtype=dtype), mx.array([-mx.inf, 0.5, -mx.inf, -mx.inf])
+    keep = mx.arange(L)[:, None] % 2 == 1
+    for hide in (
+        {"kv_lens": lengths(0, S)},
+        {"mask": mx.broadcast_to(keep, (L, S))},
+        {"mask": mx.where(keep, mx.zeros(S), -mx.inf)},
+    ):
+        want = check(*inputs, sinks=sinks, **hide)
+        assert (want.out[0, :, 0] == 0).all()
+        np.testing.assert_array_equal(want.lse[0, :, 0], np.array(sinks))
+
+
 def test_a_row_that_sees_only_its_sink():
     sinks = normal(4, seed=5)
     want = check(*qkv(L=33, S=0), sinks=sinks)

@@ -30,7 +30,11 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("sinks", [None, normal(4, seed=5)], ids=["no sinks", "sinks"])
+@pytest.mark.parametrize(
+    "sinks",
+    [None, normal(4, seed=5), mx.array([0.0, -mx.inf, 1.0, -mx.inf])],
+    ids=["no sinks", "sinks", "some of -inf"],
+)
 @pytest.mark.parametrize("why", HIDDEN)
 def test_a_row_without_keys_has_no_gradient(why, sinks, dtype):
     rows, options = HIDDEN[why]

@@ -21,6 +21,7 @@ OPTIONS = {
     "float mask of heads": {"mask": normal(2, 4, L, S, seed=8)},
     "half mask, causal": {"mask": normal(L, S, seed=8, dtype=mx.float16), "causal": True},
     "mask of keys": {"mask": random_mask(2, 1, 1, S)},
+    "mask of keys for each head": {"mask": random_mask(4, 1, S)},
     "mask of rows": {"mask": random_mask(2, 1, L, 1)},
     "lengths": {
         "causal": True,

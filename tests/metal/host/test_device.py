@@ -56,6 +56,18 @@ def test_a_kernel_with_too_many_threads_is_replaced_by_the_next():
     ]
 
 
+def test_what_a_pipeline_lacks_is_not_what_others_of_its_kernel_lack():
+    """The features of a call are constants of its pipeline: one may need more registers than another."""
+    explanations = output_of("""
+device.on_compile(lambda kernel, source, constants: 96 if "prefill" in kernel and constants[0] else 1024)
+inputs, mask = qkv(L=40, E=64), mx.ones((40, 40), mx.bool_)
+calls = [{"mask": mask}, {}, {"mask": mask}, {"causal": True}]
+print(json.dumps([gpu.explain(*inputs, **options)["path"] for options in calls]))
+""")
+    decode, prefill = "metal.attention_decode_f32_e64", "metal.attention_prefill_f32_e64"
+    assert explanations == [decode, prefill, decode, prefill]
+
+
 def test_the_readable_kernel_is_a_fallback():
     explanation = output_of(
         "allow({'attention_': 96, 'flash_attention': 1024})\nprint_explanation(*qkv(L=40, E=48))"

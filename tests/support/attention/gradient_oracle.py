@@ -43,7 +43,7 @@ def gradients(q: Array, k: Array, v: Array, d_out: Array, d_lse: Array, **option
 
     dsinks = dsinks_size = None
     if options.get("sinks") is not None:
-        weight = np.where(lse == -np.inf, 0, np.exp(options["sinks"][:, None] - lse))
+        weight = np.exp(options["sinks"][:, None] - np.where(lse == -np.inf, np.inf, lse))
         dsinks = -(weight * delta).sum(axis=-1).reshape(-1, heads).sum(axis=0)
         size = np.abs(d_out * out).sum(axis=-1) + np.abs(d_lse)
         dsinks_size = (weight * size).sum(axis=-1).reshape(-1, heads).sum(axis=0)
