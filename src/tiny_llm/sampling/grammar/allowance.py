@@ -1,4 +1,4 @@
-"""The processor time that a grammar may take while answers follow it."""
+"""The processor time that the grammar of a request may take while its answers follow it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,20 +6,25 @@ from contextlib import contextmanager
 
 from ...errors import GrammarError
 
-MOST = 1.0  # seconds that may be saved; a grammar begins with so many
+MOST = 1.0  # seconds that may be saved; a request begins with so many
 PER_TOKEN = 0.005  # seconds that each token of an answer adds; most masks take less than a tenth of it
 TOO_SLOW = "takes too much time for each token"
 
 
 class Allowance:
-    """Of one grammar, for all its answers: every request of a batch waits for a mask.
+    """Of one request, for all its answers: every request of a batch waits for a mask.
 
-    Beyond it, `give_up` is called, and each answer with this grammar ends with a GrammarError.
+    Beyond it, each of its answers ends with a GrammarError, and `give_up` is called, which may refuse the
+    grammar to later requests. Those that follow it already have allowances of their own.
     """
 
     def __init__(self, give_up: Callable[[str], None]):
         self._give_up = give_up
         self._left = MOST
+
+    def of_another(self) -> "Allowance":
+        """Of another request with the same grammar."""
+        return Allowance(self._give_up)
 
     @contextmanager
     def spending(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ def start_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) ->
     compile within `seconds` is an ArgumentError; a repeated one is copied, or refused at once. While other
     grammars wait it has less time: GrammarQueueBusy if that is not enough. Callable from any thread.
     """
-    return compile_grammar(tokenizer, grammar, seconds).copy()
+    return compile_grammar(tokenizer, grammar, seconds).start()
 
 
 def compile_grammar(tokenizer: Any, grammar: Grammar, seconds: float = SECONDS) -> GrammarState:

@@ -35,8 +35,12 @@ class GrammarState:
         self._past_end = past_end
 
     def copy(self) -> GrammarState:
-        """An independent state after the same tokens."""
+        """An independent state after the same tokens, of another answer to the same request."""
         return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._allowance, self._past_end)
+
+    def start(self) -> GrammarState:
+        """A state at the beginning, of another request. For a state at the beginning."""
+        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._allowance.of_another())
 
     @property
     def is_complete(self) -> bool:
