@@ -35,6 +35,7 @@ FIELDS = [
     ("rope_scaling", YARN | {"factor": True}, "factor: got True, expected a number from 1"),
     ("rope_scaling", YARN | {"mscale": 1.0}, "mscale: got 1.0, expected none beside factor, original"),
     ("rope_scaling", YARN | {"beta_fast": 1, "beta_slow": 2}, "beta_fast: got 1, expected a number from 2"),
+    ("rope_scaling", YARN | {"beta_slow": 40}, "beta_fast: got 32.0, expected a number from 40"),
     ("rope_scaling", YARN | {"attention_factor": 0}, "attention_factor: got 0, expected a number from"),
     (
         "rope_scaling",

@@ -107,11 +107,11 @@ def test_a_longer_context_by_yarn(tmp_path, family, key):
     assert_logits(our_logits(folder), expected)
     assert not mx.allclose(our_logits(folder, 12), plain, atol=0.1)
     assert load(str(folder)).config.max_position_embeddings == 48
-    # Without its own field, the context of the training is that of the config.
+    # Without its own field, the context of the training is that of the config; here a user has added the
+    # scaling to a newer file.
     del yarn["original_max_position_embeddings"]
-    write_json(
-        folder, "config.json", config | {"rope_scaling": yarn, "rope_theta": 20000, "rope_parameters": None}
-    )
+    parameters = {"rope_theta": 20000, "rope_type": "default"}
+    write_json(folder, "config.json", config | {"rope_scaling": yarn, "rope_parameters": parameters})
     assert_logits(our_logits(folder), expected)
 
 

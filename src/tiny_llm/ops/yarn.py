@@ -92,7 +92,7 @@ def read_rope_scaling(values: Mapping[str, Any] | None, positions: int, base: fl
         factor,
         original,
         _number(given, "attention_factor", usual, 2**-10, 2**10),
-        _number(given, "beta_fast", max(32.0, beta_slow), beta_slow, 2**10),
+        _number(given, "beta_fast", 32.0, beta_slow, 2**10),
         beta_slow,
     )
 

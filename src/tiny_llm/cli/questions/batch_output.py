@@ -89,8 +89,9 @@ class EarlierAnswers:
 
     def keep(self) -> None:
         """Leave only these answers in the file."""
-        if self._path is not None and self._path.is_file():
-            write_whole(self._path, "".join(map(as_line, self._records.values())))
+        kept = "".join(map(as_line, self._records.values())).encode()
+        if self._path is not None and self._path.is_file() and self._path.read_bytes() != kept:
+            write_whole(self._path, kept)
 
     def _read(self, number: int, line: bytes) -> dict[str, Any]:
         try:
