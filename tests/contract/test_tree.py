@@ -31,7 +31,7 @@ def test_a_script_is_short_and_does_no_arithmetic(script):
 
 def test_weeks_and_days_are_named_only_in_the_course():
     allowed = re.compile(
-        r"tests/(test_week_\d_day_\d|contract/\w+|mistakes/\w+|utils)\.py"
+        r"tests/(test_week_\d_day_\d|contract/\w+|packaging/test_scripts|mistakes/\w+|utils)\.py"
         r"|book/(extensions|tests|tests/widgets)/\w+\.py|tools/learner/fallback\.py"
         r"|src/tiny_llm/(course/|(qwen2_week\d|qwen3|__init__)\.py)"
     )

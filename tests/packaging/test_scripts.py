@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ..contract.project import pyproject
 from ..support.processes.child import ROOT
-from .project import pyproject
 
 # A little work for each script, or --help where that takes minutes, waits for input or needs a Mac. A new
 # environment is set up first; the build folder is removed last.
