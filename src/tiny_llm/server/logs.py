@@ -44,11 +44,11 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def set_up_logs(log_format: LogFormat) -> None:
-    """Lines of this package, and warnings of uvicorn, go to standard error."""
+    """Lines of this package, and warnings of uvicorn and asyncio, go to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    for name, level in (("tiny_llm", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name in ("tiny_llm", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(level)
+        logger.setLevel(logging.INFO if name == "tiny_llm" else logging.WARNING)
         logger.propagate = False

@@ -8,12 +8,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
 from ..runtime.allocator import return_freed_memory
+from .accept import accept, connections_within, raise_descriptor_limit
 from .app import create_app
 from .connection import connection_class
 from .door import Engine
@@ -45,10 +47,13 @@ class Server(uvicorn.Server):
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
         self._drain_logged = False
+        raise_descriptor_limit()
+        settings = replace(settings, max_connections=connections_within(settings.max_connections))
         app = create_app(engines, settings, self.lifecycle)
+        self._connection = connection_class(settings, app.on_error)
         config = uvicorn.Config(
             app,
-            http=connection_class(settings, app.on_error),
+            http=self._connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -58,7 +63,6 @@ class Server(uvicorn.Server):
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=2,  # the drain is over; who was cut gets an error
             h11_max_incomplete_event_size=settings.max_head,
-            backlog=BACKLOG,
         )
         super().__init__(config)
 
@@ -67,8 +71,20 @@ class Server(uvicorn.Server):
         self.lifecycle.drain(self._drain_timeout)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        self._accepting = [asyncio.create_task(accept(each, self._new_connection)) for each in sockets or []]
         self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in self._accepting:
+            each.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    def _new_connection(self) -> asyncio.Protocol:
+        return self._connection(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn asks ten times a second whether to stop."""
