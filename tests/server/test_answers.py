@@ -175,11 +175,14 @@ def test_models_are_listed_with_their_context(any_server: RunningServer) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_echo_has_the_log_probabilities_of_the_prompt(any_server: RunningServer, stream: bool) -> None:
-    """As programs that score texts ask for: the prompt and one token, with the place of each."""
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_an_echo_has_the_log_probabilities_of_the_prompt(
+    any_server: RunningServer, tokens: int, stream: bool
+) -> None:
+    """As programs that score texts ask for: the prompt and one token or none, with the place of each."""
     prompt = "Once upon a time, there was"
     ids = embedded_tokenizer().encode(prompt)
-    fields = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 1, "stream": stream}
+    fields = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": tokens, "stream": stream}
     answer = any_server.complete(**fields)
     if stream:
         (choice,) = joined_completion(answer.events)
@@ -188,7 +191,9 @@ def test_an_echo_has_the_log_probabilities_of_the_prompt(any_server: RunningServ
     logprobs = choice["logprobs"]
     assert choice["text"].startswith(prompt)
     assert "".join(logprobs["tokens"]) == choice["text"]
-    assert {len(values) for values in logprobs.values()} == {len(ids) + 1}
+    assert {len(values) for values in logprobs.values()} == {len(ids) + tokens}
+    assert choice["finish_reason"] == "length"
+    assert stream or answer.record["usage"]["completion_tokens"] == tokens
     assert (logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]) == (None, None)
     assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
     for token, place in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):

@@ -165,7 +165,6 @@ FEATURES: list[Row] = [
     ("thinking without a switch", chat(chat_template_kwargs={"enable_thinking": True}), 400,
      "chat_template_kwargs.enable_thinking"),
     ("suffix", complete(suffix="end"), 400, "suffix"),
-    ("log probabilities of nothing", complete(echo=True, logprobs=1, max_tokens=0), 400, "max_tokens"),
     ("functions", chat(functions=[{"name": "f"}]), 400, "functions"),
     ("stream_options without stream", chat(stream_options={"include_usage": True}), 400, "stream_options"),
     ("a tool of another type", chat(tools=[TOOL | {"type": "file"}]), 400, "tools[0].type"),

@@ -27,8 +27,10 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
     check_logprobs(fields.logprobs, "logprobs", settings)
     scored = fields.echo and fields.logprobs is not None
     grammar = read_grammar(fields)
-    if fields.max_tokens == 0 and (scored or not fields.echo):
-        raise bad_value("max_tokens", "at least 1 without echo and with logprobs")
+    if fields.max_tokens == 0 and not fields.echo:
+        raise bad_value("max_tokens", "at least 1 without echo")
+    # An engine scores a prompt in the step of its first token. If none is asked for, `events` drops it.
+    asked = 1 if fields.max_tokens == 0 else fields.max_tokens
     form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
     job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
     context = model.engine.context
@@ -38,9 +40,9 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
         choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
-        if fields.max_tokens == 0:  # only the echo, for which the engine is not needed
+        if fields.max_tokens == 0 and not scored:  # only the echo, for which the engine is not needed
             continue
-        limit = answer_limit(fields.max_tokens, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
+        limit = answer_limit(asked, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
         request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id)
         requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
@@ -51,6 +53,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         form=form,
         stream=stream,
         prompt_tokens=sum(map(len, prompts)),
+        prompts_only=fields.max_tokens == 0,
         id=job_id,
     )
 

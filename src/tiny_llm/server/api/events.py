@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from ...engine import Event
 from ..door import Handle
@@ -12,6 +13,17 @@ NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine
 
 async def events(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
     """Pairs of the index of a choice and its event."""
+    async for index, event in _all(job, handles):
+        yield index, _of_prompt(event) if job.prompts_only else event
+
+
+def _of_prompt(event: Event) -> Event:
+    """Without tokens of the answer."""
+    reason = "length" if event.finish_reason == "stop" else event.finish_reason
+    return replace(event, text="", token_ids=(), logprobs=None, finish_reason=reason, stop_string=None)
+
+
+async def _all(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
     if not handles:
         for index in range(len(job.choices)):
             yield index, NO_TOKENS

@@ -59,6 +59,7 @@ class Job:
     form: Form
     stream: bool
     prompt_tokens: int
+    prompts_only: bool = False  # no token of an answer is asked for, but perhaps scores of the prompts
     id: str
     lines: bool = False  # a stream is lines of JSON, not server-sent events
     created: int = field(default_factory=lambda: int(time.time()))
