@@ -139,6 +139,15 @@ def test_engines_of_different_settings_run_at_the_same_time(llm, engine):
         assert [read(handle) for handle in handles] == expected
 
 
+def test_cancelling_a_request_ends_all_its_answers(llm, engine):
+    handle = engine.submit(request_of(llm, PROMPTS[0], 400, n=3, sampling={"ignore_eos": True}))
+    next(handle)
+    handle.cancel()
+    reasons = [event.finish_reason for event in handle if event.finish_reason]
+    assert reasons == ["cancelled"] * 3
+    assert_at_rest(engine)
+
+
 def test_observers_see_the_timings_of_each_answer(llm, engine):
     seen = []
     engine.observe(seen.append)

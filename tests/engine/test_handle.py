@@ -1,5 +1,7 @@
 """A handle: its events in order, and what is called at its end."""
 
+import asyncio
+
 from tiny_llm.engine import Event
 from tiny_llm.engine.handle import Handle
 
@@ -15,3 +17,16 @@ def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
     handle.call_at_end(lambda: ends.append("late"))
     assert ends == ["early", "late"]
     assert [event.choice for event in handle] == [0, 1, 1]
+
+
+def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_reader():
+    handle = Handle("", 1, 1, lambda: None)
+
+    async def leave() -> None:
+        reader = asyncio.ensure_future(anext(handle))
+        await asyncio.sleep(0)
+        reader.cancel()
+
+    asyncio.run(leave())
+    handle.put(Event(0, "a", finish_reason="stop"))
+    assert [event.text for event in handle] == ["a"]

@@ -171,3 +171,15 @@ def test_a_scored_prompt_that_loses_its_pages_after_its_first_token_finds_them_a
     again = [row for plan in engine.plans for row in plan.rows if row.state is scored and row.is_prefill][-1]
     assert again.start > 0
     assert_answer(scored)
+
+
+def test_all_answers_to_a_prompt_keep_its_salt() -> None:
+    """Also where the first page is full only after the split."""
+    engine = engine_of()
+    engine.add([1] * 3, max_tokens=6, salt="tenant", choices=2)
+    engine.run()
+    for state in list(engine.states):
+        known = [*state.prompt_ids, *state.output_ids]
+        other, same = engine.add(known), engine.add(known, salt="tenant")
+        engine.run()
+        assert (other.cached_tokens, same.cached_tokens) == (0, 8)
