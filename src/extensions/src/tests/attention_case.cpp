@@ -99,7 +99,7 @@ AttentionCase AttentionCase::numbered(int number) {
   for (int64_t n = 0; n < c.n_k * c.E; ++n) c.v.push_back(rounded(c.element, random.normal() + 0.5));
   if (c.mask_kind != MaskKind::none) draw_mask(c, random);
   for (int g = 0; g < c.gqa_heads && c.has_sinks; ++g)
-    c.sinks.push_back(rounded(Element::f32, 3 * random.normal()));
+    c.sinks.push_back(random.chance(0.2) ? -INFINITY : rounded(Element::f32, 3 * random.normal()));
   std::vector<double>* poisoned[] = {nullptr, &c.q, &c.k, &c.v};
   if (auto* values = poisoned[static_cast<int>(c.poison)]; values && !values->empty()) {
     // With a large scale float32 loses probabilities, and 0 times infinity is NaN.
@@ -179,7 +179,7 @@ ExpectedAttention expected_attention(const AttentionCase& c) {
         if (p <= kNegligible) negligible[e] += part;
       }
     }
-    if (c.has_sinks && i < c.n_q) sum += std::exp(c.sinks[g] - top);
+    if (c.has_sinks && i < c.n_q && c.sinks[g] != -INFINITY) sum += std::exp(c.sinks[g] - top);
     const double relative = 2e-6 + 0x1p-22 * condition;
     for (int e = 0; e < c.E; ++e) {
       const double value = nan ? NAN : sum == 0 ? 0 : o[e] / sum;

@@ -33,7 +33,7 @@ struct AttentionCase {
   std::vector<double> q;      // [gqa_heads][L][E]
   std::vector<double> k, v;   // [n_k][E]
   std::vector<double> mask;   // [gqa_heads][L][n_k], additive; -inf hides
-  std::vector<double> sinks;  // [gqa_heads]
+  std::vector<double> sinks;  // [gqa_heads]; some are -inf, which is none
 
   // A case from its number: E and gqa_heads go through all their values, the rest is random.
   static AttentionCase numbered(int number);

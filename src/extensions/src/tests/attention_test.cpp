@@ -263,7 +263,7 @@ void test_partial(const Kernels& kernels, const AttentionCase& c, const Expected
     double top = c.has_sinks ? c.sinks[g] : -INFINITY;
     for (const auto& partial : partials)
       top = std::fmax(top, subtrahend(partial->as<float>()[r * width + c.E]));
-    double sum = c.has_sinks ? std::exp(c.sinks[g] - top) : 0;
+    double sum = c.has_sinks && c.sinks[g] != -INFINITY ? std::exp(c.sinks[g] - top) : 0;
     for (const auto& partial : partials) {
       const float* part = partial->as<float>() + r * width;
       const double m = subtrahend(part[c.E]);
