@@ -6,6 +6,7 @@ import gc
 import http.client
 import json
 import re
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,9 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import QueueFull
-from tiny_llm.server import run
+from tiny_llm.server import app, endpoint, run
+from tiny_llm.server.api.decode import decode
+from tiny_llm.server.guard.body import Bodies
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, running, wait_until
@@ -173,6 +176,29 @@ def test_a_body_and_its_fields_are_free_while_the_answer_streams() -> None:
         finally:
             tracemalloc.stop()
         connection.close()
+
+
+def test_a_body_counts_while_a_thread_decodes_it_for_a_client_that_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bodies, begun, over = Bodies(), threading.Event(), threading.Event()
+
+    def slow(body: bytearray, fields: Any) -> Any:
+        with memoryview(body):  # as while it is read
+            begun.set()
+            assert over.wait(SECONDS)
+        return decode(body, fields)
+
+    monkeypatch.setattr(app, "Bodies", lambda: bodies)
+    monkeypatch.setattr(endpoint, "decode", slow)
+    with running(FakeEngine(), inline_body=1000) as server:
+        connection = send(server, prompt="a" * 2000)
+        assert begun.wait(SECONDS)
+        reset(connection)
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert bodies.held >= 2000
+        over.set()
+        wait_until(lambda: bodies.held == 0)
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="this system has no /proc")

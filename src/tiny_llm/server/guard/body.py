@@ -16,6 +16,7 @@ from .respond import send_error
 
 CLOSE = (("connection", "close"),)
 LINGER_SECONDS = 1.0
+AGAIN_SECONDS = 0.1
 STRING, VALUE, LIST, OBJECT = 80, 80, 100, 280  # bytes of each, the last two with a first value
 
 
@@ -48,11 +49,13 @@ class Body:
         self.held += size
 
     def release(self) -> None:
-        self.bodies.held -= self.held
-        with contextlib.suppress(
-            BufferError
-        ):  # a thread decodes it for a client that has gone, and ends soon
+        """Now, or when the thread that decodes it has ended: its client may have gone."""
+        try:
             self.content.clear()
+        except BufferError:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.release)
+        else:
+            self.bodies.held -= self.held
 
 
 @contextlib.asynccontextmanager
