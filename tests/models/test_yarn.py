@@ -50,6 +50,9 @@ def by_steps(model: Any) -> mx.array:
 @each_family
 def test_all_forms_have_the_logits_of_the_first_week(family: str) -> None:
     expected = model_of(family, 1)(tokens(1, LENGTH))
+    plain = checkpoint(family, layers=2, scale_dtype=mx.float32)
+    unscaled = dispatch_model("a folder", plain, 1, dtype=mx.float32)(tokens(1, LENGTH))
+    assert not mx.allclose(unscaled, expected, atol=0.1)
     flash = model_of(family, 2, enable_flash_attn=True)
     for model in (flash, model_of(family, 2), model_of(family, 3)):
         assert_logits(by_steps(model), expected)
