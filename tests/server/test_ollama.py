@@ -182,6 +182,15 @@ def test_every_error_below_its_paths_has_its_shape() -> None:
         assert (answer.status, list(answer.record)) == (404, ["error"])
 
 
+def test_clients_may_name_any_type_but_pages_of_a_browser_may_not(server: RunningServer) -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    for path, given in (("/api/chat", {"messages": [USER]}), ("/api/show", {"model": "fake"})):
+        assert server.request("POST", path, given, kind).status == 200
+        page = server.request("POST", path, given, {**kind, "origin": server.url})
+        assert (page.status, list(page.record)) == (415, ["error"])
+    assert server.request("POST", "/v1/chat/completions", {"messages": [USER]}, kind).status == 415
+
+
 def test_a_slow_stream_stays_readable() -> None:
     with running(FakeEngine(delay=0.05), keep_alive_comment=0.01) as server:
         answer = server.request("POST", "/api/chat", {"messages": [USER], "options": {"num_predict": 2}})

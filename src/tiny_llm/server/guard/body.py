@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..deadline import Deadline
 from ..disconnect import Client
-from ..errors import ApiError
+from ..errors import ApiError, is_ollama
 from ..settings import Settings
 from .respond import send_error
 
@@ -66,11 +66,12 @@ async def body_of(
 
     415, 413 or 408 if it is not JSON, too large or too slow. 503 if all bodies take too much memory, if the
     client is dropped, or if its request has no time left. A browser sends another site's request only with
-    other types than JSON, unless it asked before.
+    other types than JSON, unless it asked before: Ollama's clients, which may name any type, are no browser.
     """
     headers = Headers(scope=scope)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    may_have_any_type = is_ollama(scope["path"]) and "origin" not in headers  # browsers name the page's
+    if kind != "application/json" and not may_have_any_type:
         raise ApiError(
             415, "expected the header Content-Type: application/json", code="unsupported_media_type"
         )
