@@ -144,6 +144,7 @@ SUITE = Suite(
     plot=shares,
     add_arguments=_add_arguments,
     prepare=_prepare,
+    peers=(PYTORCH,),
 )
 main = SUITE.main
 

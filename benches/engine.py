@@ -19,6 +19,7 @@ from benches.harness.machine import others_running
 from benches.harness.row import Entry, Row
 from benches.names import (
     FIRST,
+    FORMS,
     FREE,
     LLAMA_CPP,
     LOOP,
@@ -81,7 +82,7 @@ def row_of(pool: WorkerPool, case: Case, threads: int, repeats: int) -> Row:
     calls = list(measured(case, own))
     if case.kind in ("streams", "decode"):
         try:
-            calls.append(_llama_cpp(pool, case, threads))
+            calls += _llama_cpp(pool, case, threads)
         except Missing as reason:
             row.missing[LLAMA_CPP] = str(reason)
     errors: dict[str, float] = {}
@@ -99,7 +100,7 @@ def row_of(pool: WorkerPool, case: Case, threads: int, repeats: int) -> Row:
             samples[name].append(value)
     found = {name: Samples(tuple(values)) for name, values in samples.items()}
     row.ceilings[OTHERS] = found.pop(OTHERS)
-    row.entries = [Entry(name, None, "", error, found.get(name), 0.0, 0.0) for name, error in errors.items()]
+    row.add_entries(Entry(name, None, "", error, found.get(name), 0.0, 0.0) for name, error in errors.items())
     row.verdicts.extend(judge(case, row, load_extension().cpu_isa()))
     return row
 
@@ -147,11 +148,12 @@ def measured(case: Case, worker: Worker) -> Iterator[Measured]:
             yield call(FREE)
 
 
-def _llama_cpp(pool: WorkerPool, case: Case, threads: int) -> Measured:
+def _llama_cpp(pool: WorkerPool, case: Case, threads: int) -> Iterator[Measured]:
     prompts = case.prompts()
     worker = pool.worker(LLAMA_CPP, case.model, case.dtype, threads, case.prompt + case.output)
-    call = partial(worker.call, "answers", prompts=prompts, output=case.output)
-    return Measured(call, prompts, {LLAMA_CPP: _token(case)})
+    for form in FORMS[LLAMA_CPP]:
+        call = partial(worker.call, "answers", prompts=prompts, output=case.output, form=form)
+        yield Measured(call, prompts, {form: _token(case)})
 
 
 def _token(case: Case) -> Callable[[Result], float]:
@@ -160,7 +162,7 @@ def _token(case: Case) -> Callable[[Result], float]:
 
 
 def _tolerance(name: str) -> float:
-    return TOLERANCE_LLAMA_CPP if name == LLAMA_CPP else TOLERANCE
+    return TOLERANCE_LLAMA_CPP if name in FORMS[LLAMA_CPP] else TOLERANCE
 
 
 def _others() -> dict[str, float]:
@@ -193,6 +195,7 @@ SUITE = Suite(
     table=page,
     plot=bars,
     repeats=7,
+    peers=(LLAMA_CPP,),
     prepare=lambda options: {"isa": load_extension().cpu_isa()},
 )
 

@@ -48,6 +48,7 @@ SUITE = Suite(
     measure=_rows,
     plot=roofline,
     process_for_threads=True,
+    peers=(PYTORCH,),
 )
 main = SUITE.main
 

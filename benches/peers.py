@@ -17,7 +17,7 @@ from benches.contestants.worker_pool import WorkerPool
 from benches.harness import ceilings
 from benches.harness.machine import cpus, others_running
 from benches.harness.row import Entry, Row
-from benches.names import BATCH, MLX_LM, SEQUENCES, STEP, TINY_LLM, Missing
+from benches.names import BATCH, FORMS, LLAMA_CPP, MLX_LM, OPENVINO, SEQUENCES, STEP, TINY_LLM, Missing
 from benches.suite import Suite, run
 from benches.targets.models import judge, memory_verdict
 from tiny_llm.benchmark.clock import interleave
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             is_quick=is_quick,
             measure=rows,
             repeats=7,
+            peers=(LLAMA_CPP, OPENVINO, MLX_LM),
         )
         return run(suite, argv)
 
@@ -70,7 +71,7 @@ def _timed_row(pool: WorkerPool, case: Case, threads: int, repeats: int) -> Row:
     workers = _workers(pool, case, threads, row)
     errors = _errors(workers, case)
     row.gate = f"logits after the prompt, at most {TOLERANCE:g} of their norm apart"
-    if not errors.keys() & set(case.peers):
+    if not errors.keys() & _forms(case):
         row.gate = "not checked here: no peer takes part"
     row.tokens = case.prompt if case.kind == "prefill" else 1
     row.flops, row.bytes = work(case, workers[TINY_LLM].call("weights"))
@@ -90,8 +91,9 @@ def _timed_row(pool: WorkerPool, case: Case, threads: int, repeats: int) -> Row:
         row.flops / row.ceilings[ceilings.peak_name(isa)].median,
         row.bytes / row.ceilings[ceilings.BANDWIDTH].median,
     )
-    for name in workers:
-        row.entries.append(Entry(name, None, "", errors[name], samples.get(name), row.flops, floor))
+    row.add_entries(
+        Entry(name, None, "", errors[name], samples.get(name), row.flops, floor) for name in workers
+    )
     return row
 
 
@@ -111,7 +113,8 @@ def _workers(pool: WorkerPool, case: Case, threads: int, row: Row) -> dict[str, 
     for peer in case.peers:
         dtype = "float32" if peer == MLX_LM else case.dtype
         try:
-            workers[peer] = pool.worker(peer, case.model, dtype, threads, CONTEXT)
+            worker = pool.worker(peer, case.model, dtype, threads, CONTEXT)
+            workers |= dict.fromkeys(FORMS.get(peer, (peer,)), worker)
         except Missing as reason:
             row.missing[peer] = str(reason)
     return workers
@@ -121,10 +124,15 @@ def _errors(workers: dict[str, Worker], case: Case) -> dict[str, float]:
     """Distances from tiny_llm's logits. The error of tiny_llm is its distance from the nearest peer."""
     logits = {name: np.array(w.call("logits", name=name, prompt=case.prompt)) for name, w in workers.items()}
     errors = {name: _distance(logits[TINY_LLM], other) for name, other in logits.items()}
-    peers = [errors[name] for name in case.peers if name in errors]
+    peers = [errors[name] for name in errors.keys() & _forms(case)]
     if peers:
         errors[TINY_LLM] = min(peers)
     return errors
+
+
+def _forms(case: Case) -> set[str]:
+    """The names under which the peers of a row are measured."""
+    return {form for peer in case.peers for form in FORMS.get(peer, (peer,))}
 
 
 def _distance(own: Logits, other: Logits) -> float:

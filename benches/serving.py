@@ -24,6 +24,7 @@ from benches.contestants.http.servers import ModelFiles, start
 from benches.harness.row import Entry, Row
 from benches.names import (
     FIRST,
+    LLAMA_CPP,
     LOOP,
     MLX_LM,
     NO_BUDGET,
@@ -75,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         measure=rows,
         table=page,
         repeats=5,
+        peers=(LLAMA_CPP, MLX_LM),
         threads=(2,),
         add_arguments=_add_arguments,
         prepare=_prepare,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from benches.harness import machine
+from benches.harness.builds import SlowPeer, peer_builds
 from benches.harness.records import WrongRecord, joined, read_record
 from benches.names import TINY_LLM
 from benches.report import tables
@@ -57,6 +58,7 @@ class Suite:
     plot: Callable[[Record], str] | None = None
     table: Callable[[Record], str] = tables.markdown
     repeats: int | None = 11  # None: each row has its own number
+    peers: Sequence[str] = ()  # whose builds are checked and recorded
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     prepare: Callable[[argparse.Namespace], Record] = lambda options: {}  # additions to the record
     process_for_threads: bool = False  # for kernels without a `threads` argument
@@ -85,6 +87,9 @@ def run(suite: Suite, argv: Sequence[str] | None = None) -> int:
         return _run(suite, options)
     except WrongRecord as error:
         parser.error(f"--add: {error}")
+    except SlowPeer as error:
+        print(f"bench {suite.name}: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"\nbench {suite.name}: stopped", file=sys.stderr)
         return INTERRUPTED
@@ -111,12 +116,15 @@ def _run(suite: Suite, options: argparse.Namespace) -> int:
     record: Record = {
         "benchmark": suite.name,
         **machine.describe(),
+        "builds": peer_builds(suite.peers),
         "groups": dict(suite.groups),
         **extra,
         "threads": options.threads,
         "repeats": options.repeats,
         "rows": [],
     }
+    for line in tables.builds(record):
+        _report(line)
     complete = _completion(suite, options, record)
     if suite.process_for_threads and len(options.threads) > 1:
         record["rows"] = _rows_of_processes(suite, options, [case.name for case in chosen])

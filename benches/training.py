@@ -84,6 +84,7 @@ SUITE = Suite(
     plot=bars,
     table=page,
     repeats=7,
+    peers=(PYTORCH,),
 )
 main = SUITE.main
 

@@ -10,18 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benches.contestants.sequence import greedy_backend
-from benches.names import LLAMA_CPP, Missing
+from benches.names import FLASH, NO_FLASH, Missing
 from tiny_llm.benchmark.backends import BenchBackend
 
+FLASH_ATTENTION = {FLASH: 1, NO_FLASH: 0}  # llama_flash_attn_type
 _KEPT: list[object] = []  # functions that C has pointers to
 
 
 def llama_cpp(path: str, threads: int, context: int) -> dict[str, BenchBackend]:
     """A GGUF file, run as by `llama-bench`: one call reads a prompt, in steps of 512 tokens.
 
-    All other options are llama.cpp's defaults, among them its flash attention and a KV cache in float16.
+    A backend with its flash attention and one without: which is faster depends on machine and context. All
+    other options are llama.cpp's defaults, among them a KV cache in float16.
     """
-    return {LLAMA_CPP: greedy_backend(LLAMA_CPP, _Sequence(path, threads, context))}
+    library, model = load_library(path)
+    return {
+        form: greedy_backend(form, _Sequence(library, model, form, threads, context))
+        for form in FLASH_ATTENTION
+    }
+
+
+def context_options(library: Any, form: str, threads: int) -> Any:
+    """llama.cpp's defaults, with that form of attention and that many threads for prompts and for tokens."""
+    options = library.llama_context_default_params()
+    options.flash_attn_type = FLASH_ATTENTION[form]
+    options.n_threads = options.n_threads_batch = threads
+    return options
 
 
 def load_library(path: str) -> tuple[Any, Any]:
@@ -43,16 +57,14 @@ def load_library(path: str) -> tuple[Any, Any]:
 class _Sequence:
     """One sequence in a context of llama.cpp."""
 
-    def __init__(self, path: str, threads: int, context: int):
-        library, self._model = load_library(path)
+    def __init__(self, library: Any, model: Any, form: str, threads: int, context: int):
         self._library = library
-        options = library.llama_context_default_params()
+        options = context_options(library, form, threads)
         options.n_ctx = options.n_batch = context
-        options.n_threads = options.n_threads_batch = threads
-        self._context = library.llama_init_from_model(self._model, options)
+        self._context = library.llama_init_from_model(model, options)
         if not self._context:
             raise RuntimeError(f"llama.cpp: no context of {context} tokens")
-        self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
+        self._vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(model))
         self._batch = library.llama_batch_init(context, 0, 1)
         self._offset = 0
 

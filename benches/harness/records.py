@@ -28,7 +28,7 @@ def read_record(path: Path, benchmark: str, cpu: str) -> Record | None:
 def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
     """`new` with those rows of `old` that it does not have, in the order of the names of all rows.
 
-    The versions of peers that only `old` measured are kept.
+    The versions and builds of peers that only `old` measured are kept.
     """
     measured = {_key(row) for row in new["rows"]}
     rows = [*new["rows"], *(row for row in old["rows"] if _key(row) not in measured)]
@@ -36,7 +36,8 @@ def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
     known.sort(key=lambda row: (order.index(row["row"]), row["threads"]))
     threads = sorted({*old["threads"], *new["threads"]})
     versions = {**old["versions"], **new["versions"]}
-    return {**new, "versions": versions, "threads": threads, "rows": known}
+    builds = {**old.get("builds", {}), **new["builds"]}
+    return {**new, "versions": versions, "builds": builds, "threads": threads, "rows": known}
 
 
 def _key(row: Record) -> tuple[str, int]:

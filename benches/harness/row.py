@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from benches.names import TINY_LLM
+from benches.names import FORMS, TINY_LLM
 from tiny_llm.benchmark.clock import Samples
 
 MAX_SHARE = 1.05  # a larger share of peak, noise included, means that the peak was measured too low
@@ -91,6 +92,17 @@ class Row:
         """The median of the first contestant of that name that was timed."""
         return next((e.seconds.median for e in self.entries if e.name == name and e.seconds), None)
 
+    def add_entries(self, entries: Iterable[Entry]) -> None:
+        """Append entries; of a peer with several FORMS only the fastest, while the record keeps all."""
+        by_name = {entry.name: entry for entry in entries}
+        for peer, names in FORMS.items():
+            forms = [by_name.pop(name) for name in names if name in by_name]
+            if forms:
+                fastest = min(forms, key=_slowness)
+                by_name[peer] = replace(fastest, name=peer, variant=fastest.name)
+                self.details.setdefault("forms", {})[peer] = [form.record() for form in forms]
+        self.entries += by_name.values()
+
     def record(self) -> dict[str, Any]:
         return {
             "row": self.name,
@@ -106,6 +118,10 @@ class Row:
             "ceilings": {name: samples.record() for name, samples in self.ceilings.items()},
             "targets": [verdict.record() for verdict in self.verdicts],
         }
+
+
+def _slowness(entry: Entry) -> float:
+    return entry.seconds.median if entry.seconds else float("inf")
 
 
 def speedup(row: Row, peer: str, limit: float) -> Verdict:

@@ -1,10 +1,11 @@
-"""The table of docs/benchmarks.md: a dozen rows, with a column for each machine."""
+"""The tables of docs/benchmarks.md: a dozen rows on each machine, and where tiny-llm is level or behind."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from benches.names import BATCH, LLAMA_CPP, PYTORCH, TINY_LLM
+from benches.names import BATCH, LLAMA_CPP, OPENVINO, PYTORCH, TINY_LLM
 from benches.report.tables import Record, quantity, rate_text, seconds_text, table
 
 Machines = dict[str, list[Record]]
@@ -12,7 +13,7 @@ Machines = dict[str, list[Record]]
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A row of a record, with the largest number of threads, and the peer to compare with."""
+    """A row of a record, and the peer to compare with."""
 
     what: str
     row: str
@@ -44,25 +45,67 @@ HEADLINES = (
 )
 
 
+PEERS = (LLAMA_CPP, OPENVINO, PYTORCH)
+LEVEL = 1.05  # up to this much faster is level: about the noise of a shared machine
+FEW_THREADS = 2  # on machines with more cores, a column of its own
+
+
 def glance(machines: Machines, link: str) -> str:
-    """`link` has a place for the name of a machine."""
-    header = ["two threads", *(f"[{name}]({link.format(name)})" for name in machines)]
+    """A column for two threads and one for all of a machine; `link` has a place for its name."""
+    columns = [
+        (name, records, threads) for name, records in machines.items() for threads in _thread_counts(records)
+    ]
+    header = ["", *(f"[{name}]({link.format(name)}), {threads} threads" for name, _, threads in columns)]
     body = [
-        [headline.what, *(_cell(headline, records) for records in machines.values())]
+        [headline.what, *(_cell(headline, records, threads) for _, records, threads in columns)]
         for headline in HEADLINES
     ]
     return table(header, body)
 
 
-def _cell(headline: Headline, records: list[Record]) -> str:
-    found = [row for record in records for row in record["rows"] if row["row"] == headline.row]
+def behind(machines: Machines, link: str) -> str:
+    """Rows where a peer is as fast or faster, by machine, threads, group and peer; the slowest first."""
+    found: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+    for name, records in machines.items():
+        for record in records:
+            for row in record["rows"]:
+                seconds = _seconds(row)
+                for peer in PEERS:
+                    if peer in seconds and TINY_LLM in seconds:
+                        key = name, row["threads"], f"{record['benchmark']}: {row['group']}", peer
+                        found[key].append(seconds[peer] / seconds[TINY_LLM])
+    lines = []
+    for (name, threads, group, peer), ratios in found.items():
+        slow = [ratio for ratio in ratios if ratio < LEVEL]
+        if slow:
+            span = " to ".join(dict.fromkeys(f"{ratio:.2f}x" for ratio in (min(slow), max(slow))))
+            rows = f"{len(slow)} of {len(ratios)}"
+            lines.append(
+                (min(slow), [f"[{name}]({link.format(name)})", str(threads), group, peer, span, rows])
+            )
+    lines.sort(key=lambda line: line[0])
+    return table(["machine", "threads", "rows", "peer", "our speed", "of them"], [line for _, line in lines])
+
+
+def _thread_counts(records: list[Record]) -> list[int]:
+    counts = {int(row["threads"]) for record in records for row in record["rows"]}
+    return sorted({max(counts), *counts & {FEW_THREADS}})
+
+
+def _seconds(row: Record) -> dict[str, float]:
+    """The times of a row by contestant; of several with a name the first."""
+    return {c["name"]: c["seconds"]["median"] for c in reversed(row["contestants"]) if c["seconds"]}
+
+
+def _cell(headline: Headline, records: list[Record], threads: int) -> str:
+    rows = (row for record in records for row in record["rows"])
+    found = [row for row in rows if (row["row"], row["threads"]) == (headline.row, threads)]
     if not found:
         return ""
-    row = max(found, key=lambda each: int(each["threads"]))
-    seconds = {c["name"]: c["seconds"]["median"] for c in reversed(row["contestants"]) if c["seconds"]}
+    seconds = _seconds(found[0])
     if headline.contestant not in seconds:
-        (target,) = row["targets"]
+        (target,) = found[0]["targets"]
         return quantity(target["value"], target["unit"])
-    own = seconds[headline.contestant]
-    text = rate_text(row["tokens"] / own) if row.get("tokens") else seconds_text(own)
+    own, tokens = seconds[headline.contestant], found[0].get("tokens")
+    text = rate_text(tokens / own) if tokens else seconds_text(own)
     return f"{text}, {seconds[headline.peer] / own:.1f}x" if headline.peer in seconds else text

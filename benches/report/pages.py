@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benches import crossover, decode, engine, flashtile, packed, prefill, training
-from benches.report.glance import glance
+from benches.report.glance import behind, glance
 from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
@@ -101,10 +101,10 @@ def picture_file(machine: str, name: str) -> str:
 
 
 def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
-    """docs/benchmarks.md with a new table."""
+    """docs/benchmarks.md with new tables."""
     found = {machine: list(records.values()) for machine, records in machines.items()}
-    new = glance(found, "benchmarks/{}.md")
-    return TABLE.sub(lambda match: f"{match[1]}\n{new}\n\n{match[2]}", text)
+    new = iter([glance(found, "benchmarks/{}.md"), behind(found, "benchmarks/{}.md")])
+    return TABLE.sub(lambda match: f"{match[1]}\n{next(new)}\n\n{match[2]}", text)
 
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:

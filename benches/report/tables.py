@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from benches.harness.ceilings import OTHERS
-from benches.names import TINY_LLM
+from benches.names import FORMS, TINY_LLM
 
 Record = dict[str, Any]
 
@@ -81,9 +81,10 @@ def _time_cell(contestant: Record, tokens: int) -> str:
     if timed is None:
         return f"wrong result (error {contestant['error']:.2g})"
     text = rate_text(tokens / timed["median"]) if tokens else seconds_text(timed["median"])
+    form = f" with {contestant['variant']}" if contestant["name"] in FORMS else ""
     if timed["samples"] == 1:
-        return f"{text} (once)"
-    return f"{text} ± {(timed['high'] - timed['low']) / 2 / timed['median']:.0%}"
+        return f"{text}{form} (once)"
+    return f"{text}{form} ± {(timed['high'] - timed['low']) / 2 / timed['median']:.0%}"
 
 
 def _absent(row: Record, name: str) -> str:
@@ -123,14 +124,20 @@ def quantity(value: float, unit: str) -> str:
 
 
 def origin(record: Record) -> str:
-    """Machine, versions, commit and date of a record."""
+    """Machine, versions, commit and date of a record, and how the peers were built."""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     state = " with uncommitted changes" if record["changed_files"] else ""
-    return (
+    measured = (
         f"{record['cpu']}, {record['cpus_allowed']} of {record['cpus_present']} CPUs, {record['system']}, "
         f"Python {record['python']}, {versions}. Commit {record['commit'][:12]}{state}, "
         f"{record['measured']}, median of {_rounds(record)} (± half the distance of the quartiles)."
     )
+    return "\n\n".join([measured, *builds(record)])
+
+
+def builds(record: Record) -> list[str]:
+    """A line for each peer: how it was built and set."""
+    return [f"{name}: {line}" for name, line in record.get("builds", {}).items()]
 
 
 def _rounds(record: Record) -> str:

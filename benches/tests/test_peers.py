@@ -18,9 +18,11 @@ from benches.contestants.footprint import footprint
 from benches.contestants.models import tiny_llm
 from benches.contestants.worker import Worker, WorkerOptions
 from benches.contestants.worker_pool import WorkerPool
-from benches.harness.row import Entry, Row
-from benches.names import BATCH, LLAMA_CPP, MLX_LM, OPENVINO, STEP, TINY_LLM, Missing
+from benches.harness import machine
+from benches.harness.row import Entry, Row, speedup
+from benches.names import BATCH, FLASH, LLAMA_CPP, MLX_LM, NO_FLASH, OPENVINO, STEP, TINY_LLM, Missing
 from benches.peers import rows_of
+from benches.report.tables import markdown
 from benches.targets.models import judge, memory_verdict
 from tiny_llm.benchmark.clock import Samples
 from tiny_llm.benchmark.requests import BenchRequest
@@ -162,22 +164,46 @@ def met(case: Case, *entries: Entry) -> dict[str, bool | None]:
 def test_targets_against_the_peers() -> None:
     decode = Case("decode", "decode", SMALL, "bfloat16", 128, peers=(LLAMA_CPP,))
     assert met(decode, entry(TINY_LLM, 1.0, 0.7), entry(LLAMA_CPP, 1.99)) == {
-        "speed over llama-cpp-python": False,
+        "speed over llama.cpp": False,
         "share of the read bandwidth": True,
     }
     beyond = met(decode, entry(TINY_LLM, 1.0, 1.06), entry(LLAMA_CPP, 1.99))
     assert beyond["share of the read bandwidth"] is None  # the bandwidth was measured too low
     prefill = replace(decode, group="prefill", kind="prefill", prompt=512)
     assert met(prefill, entry(TINY_LLM, 0.511), entry(LLAMA_CPP, 1.6)) == {
-        "speed over llama-cpp-python": True,
+        "speed over llama.cpp": True,
         "rate": True,
     }
-    assert met(prefill, entry(TINY_LLM, 0.513)) == {"speed over llama-cpp-python": None, "rate": False}
+    assert met(prefill, entry(TINY_LLM, 0.513)) == {"speed over llama.cpp": None, "rate": False}
     slow = replace(decode, peers=(MLX_LM,))
     assert met(slow, entry(TINY_LLM, 1.0), entry(MLX_LM, 20.0)) == {"speed over mlx-lm": True}
     assert met(replace(slow, kind="prefill"), entry(TINY_LLM, 1.0), entry(MLX_LM, 199.0)) == {
         "speed over mlx-lm": False
     }
+
+
+def test_the_faster_form_of_a_peer_counts_and_the_record_keeps_both() -> None:
+    row = Row("decode", "decode", 2)
+    row.add_entries([entry(TINY_LLM, 1.0), entry(FLASH, 2.0), entry(NO_FLASH, 1.5), entry(OPENVINO, 3.0)])
+    assert [(e.name, e.variant) for e in row.entries] == [
+        (TINY_LLM, ""), (OPENVINO, ""), (LLAMA_CPP, NO_FLASH)
+    ]  # fmt: skip
+    assert speedup(row, LLAMA_CPP, 1.0).value == 1.5
+    forms = row.record()["forms"][LLAMA_CPP]
+    assert {form["name"]: form["seconds"]["median"] for form in forms} == {FLASH: 2.0, NO_FLASH: 1.5}
+    assert "667 tok/s with no flash attention" in markdown_of(row)
+
+
+def test_a_form_with_wrong_logits_does_not_count() -> None:
+    row = Row("decode", "decode", 2)
+    wrong = Entry(NO_FLASH, None, "", 0.5, None, 0.0, 0.0)
+    row.add_entries([entry(TINY_LLM, 1.0), entry(FLASH, 2.0), wrong])
+    assert row.seconds(LLAMA_CPP) == 2.0
+
+
+def markdown_of(row: Row) -> str:
+    row.tokens = 1000
+    return markdown({**machine.describe(), "groups": {"decode": ""}, "repeats": 1, "rows": [row.record()]})
 
 
 def test_targets_of_a_batch_are_rates_of_all_its_tokens() -> None:

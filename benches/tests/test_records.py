@@ -23,17 +23,21 @@ def row(name: str, threads: int, value: int = 0) -> Record:
 
 def test_new_rows_replace_old_ones_in_the_order_of_the_suite() -> None:
     old = {
-        "threads": [2], "measured": "then", "versions": {"peer": "1", "mlx": "1"},
+        "threads": [2], "measured": "then", "versions": {"peer": "1", "mlx": "1"}, "builds": {"peer": "slow"},
         "rows": [row("a", 2), row("c", 2), row("gone", 2)],
     }  # fmt: skip
-    new = {"threads": [1], "measured": "now", "versions": {"mlx": "2"}, "rows": [row("b", 1), row("c", 1)]}
+    new = {"threads": [1], "measured": "now", "versions": {"mlx": "2"}, "builds": {"mlx": "new"}}
+    new["rows"] = [row("b", 1), row("c", 1)]
     whole = joined(old, new, ["a", "b", "c"])
     assert [(each["row"], each["threads"]) for each in whole["rows"]] == [
         ("a", 2), ("b", 1), ("c", 1), ("c", 2)
     ]  # fmt: skip
     assert (whole["threads"], whole["measured"]) == ([1, 2], "now")
     assert whole["versions"] == {"peer": "1", "mlx": "2"}
-    again = joined(whole, {"threads": [2], "versions": {}, "rows": [row("a", 2, 9)]}, ["a", "b", "c"])
+    assert whole["builds"] == {"peer": "slow", "mlx": "new"}
+    again = joined(
+        whole, {"threads": [2], "versions": {}, "builds": {}, "rows": [row("a", 2, 9)]}, ["a", "b", "c"]
+    )
     assert [each["value"] for each in again["rows"]] == [9, 0, 0, 0]
 
 

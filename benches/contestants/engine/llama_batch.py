@@ -8,32 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from benches.contestants.llama_cpp import load_library
+from benches.contestants.llama_cpp import FLASH_ATTENTION, context_options, load_library
 
 
 class LlamaBatch:
     """Greedy answers to several prompts at once.
 
     The prompts are read in one call, in steps of 512 tokens, then each call decodes a token of every
-    sequence. All other options are llama.cpp's defaults.
+    sequence. All other options are llama.cpp's defaults; `form` says whether flash attention is on.
     """
 
     def __init__(self, path: str, threads: int, sequences: int, tokens: int):
         self._library, self._model = load_library(path)
-        options = self._library.llama_context_default_params()
-        options.n_seq_max = sequences
-        options.n_ctx = options.n_batch = sequences * tokens
-        options.n_threads = options.n_threads_batch = threads
-        self._context = self._library.llama_init_from_model(self._model, options)
-        if not self._context:
+        self._contexts = {}
+        for form in FLASH_ATTENTION:
+            options = context_options(self._library, form, threads)
+            options.n_seq_max = sequences
+            options.n_ctx = options.n_batch = sequences * tokens
+            self._contexts[form] = self._library.llama_init_from_model(self._model, options)
+        if not all(self._contexts.values()):
             raise RuntimeError(f"llama.cpp: no context of {sequences} sequences of {tokens} tokens")
         self._vocabulary = self._library.llama_vocab_n_tokens(
             self._library.llama_model_get_vocab(self._model)
         )
         self._batch = self._library.llama_batch_init(sequences * tokens, 0, 1)
 
-    def answers(self, prompts: Sequence[Sequence[int]], output: int) -> dict[str, Any]:
+    def answers(self, prompts: Sequence[Sequence[int]], output: int, form: str) -> dict[str, Any]:
         """The time of a token of all answers of `output` tokens, and of those after the prompts were read."""
+        self._context = self._contexts[form]
         begin = time.perf_counter()
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         tokens = [[token] for token in self._decode(prompts, 0)]
