@@ -163,7 +163,7 @@ def _startup_row(case: Case, repeats: int) -> Row:
     probe()  # the first run reads files that the next runs find in memory
     _, samples = interleave({}, repeats=repeats, probes={TINY_LLM: probe})
     command = "import tiny_llm" if case.what == "import" else startup.main_command()[0]
-    row = Row(case.group, f"{case.what}, {command}", cpus(), gate="it ends without an error")
+    row = Row(case.group, case.name, cpus(), gate=f"{command} ends without an error")
     row.entries.append(Entry(TINY_LLM, None, "", 0.0, samples[TINY_LLM], 0.0, 0.0))
     row.verdicts.extend(judge(case, row))
     return row

@@ -43,7 +43,9 @@ def load_library(path: str) -> tuple[Any, Any]:
     try:
         import llama_cpp as library
     except ImportError as error:
-        raise Missing("llama-cpp-python is not installed: docs/benchmarks.md says how to build it") from error
+        raise Missing(
+            "llama-cpp-python is not installed: docs/benchmarks/method.md says how to build it"
+        ) from error
     quiet = library.llama_log_callback(lambda *_: None)
     _KEPT.append(quiet)
     library.llama_log_set(quiet, ctypes.c_void_p(0))

@@ -14,17 +14,25 @@ PANELS = {
 }
 LABELS = {TINY_LLM: "tiny-llm", LLAMA_CPP: "llama.cpp", OPENVINO: "OpenVINO"}
 BAR = 0.38
-TITLE = "qwen2-0.5b in 4 bits, two threads"
+TITLE = "qwen2-0.5b in 4 bits"
 
 
 def model_rates(records: dict[str, Record]) -> str:
-    """`records` of `bench peers` by machine."""
-    with new_figure(8, 0.9 + 0.42 * len(records) * len(PANELS)) as figure:
+    """`records` of `bench peers` by machine: bars for its numbers of threads, but for one."""
+    places = [
+        (f"{machine}, {threads} threads", record, threads)
+        for machine, record in records.items()
+        for threads in record["threads"]
+        if threads > 1
+    ]
+    with new_figure(8, 0.9 + 0.42 * len(places) * len(PANELS)) as figure:
         figure.suptitle(TITLE)
         for axes, (name, title) in zip(figure.subplots(len(PANELS), 1), PANELS.items(), strict=True):
-            _panel(axes, [_rates(record, name) for record in records.values()], list(records))
+            rates = [_rates(record, name, threads) for _, record, threads in places]
+            _panel(axes, rates, [label for label, _, _ in places])
             axes.set_title(title, loc="left", fontsize=9)
-        figure.axes[0].legend(loc="lower right", fontsize=8)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper right", fontsize=8, ncols=len(labels))
         return svg_text(figure, TITLE)
 
 
@@ -42,7 +50,12 @@ def _panel(axes: Any, rates: list[dict[str, float]], machines: list[str]) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _rates(record: Record, name: str) -> dict[str, float]:
-    """Tokens per second with the largest number of threads, by contestant."""
-    row = next(r for r in record["rows"] if r["row"] == name and r["threads"] == max(record["threads"]))
-    return {c["name"]: row["tokens"] / c["seconds"]["median"] for c in row["contestants"] if c["seconds"]}
+def _rates(record: Record, name: str, threads: int) -> dict[str, float]:
+    """Tokens per second by contestant."""
+    rows = (row for row in record["rows"] if (row["row"], row["threads"]) == (name, threads))
+    return {
+        c["name"]: row["tokens"] / c["seconds"]["median"]
+        for row in rows
+        for c in row["contestants"]
+        if c["seconds"]
+    }
