@@ -19,9 +19,17 @@ PARAGRAPHS = [
     pytest.param(
         paragraph, id=f"{path.parent.name}/{path.stem}-{RECORD.findall(paragraph)[0].split('/')[-1]}"
     )
-    for path in sorted((ROOT / "book").glob("*/*.md"))
+    for path in sorted([*(ROOT / "book").glob("*/*.md"), *(ROOT / "docs").glob("*.md")])
     for paragraph in re.split(r"\n\n(?!\|)", path.read_text())  # with the table that follows it
     if RECORD.search(paragraph)
+]
+MACHINE = re.compile(r"EPYC|Zen \d|Xeon|H[12]00")
+DATE = re.compile(r"[A-Z][a-z]+ 20\d\d|20\d\d-\d\d-\d\d")
+SECTIONS = [
+    pytest.param(section, id=f"{path.name}-{section.splitlines()[0].lstrip('# ')}")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for section in path.read_text().split("\n## ")
+    if MACHINE.search(section) and FIGURE.search(section)
 ]
 # Records have seconds, but servers report milliseconds.
 FACTORS = {
@@ -76,3 +84,8 @@ def test_figures_are_those_of_the_record(paragraph):
         if not is_there and f"{text} {unit}" not in COMPUTED:
             wrong.append(f"{text} {unit}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_figures_of_a_machine_have_a_date(section):
+    assert DATE.search(section)
