@@ -8,6 +8,7 @@ from tiny_llm.cache.pages import PagePool
 from tiny_llm.engine.pace import (
     FEWEST_TOKENS,
     LONGEST_STEP,
+    PATIENCE,
     SIZES,
     STEPS_BETWEEN,
     STEPS_BETWEEN_SMALL,
@@ -154,18 +155,18 @@ def test_task_1_a_plan_is_discarded_once_and_not_committed():
 # Task 2: how many tokens of a prompt
 
 
-def learn(pace, answers, prompt, seconds):
+def learn(pace, answers, prompt, milliseconds):
     """A step with so many rows of answers and so many tokens of a prompt took so long."""
     rows = [SimpleNamespace(token_ids=[0], is_prefill=False)] * answers
     rows += [SimpleNamespace(token_ids=[0] * prompt, is_prefill=True)] * (prompt > 0)
-    pace.learn(SimpleNamespace(rows=rows), seconds)
+    pace.learn(SimpleNamespace(rows=rows), milliseconds / 1024)  # a power of two: nothing is rounded
 
 
 def after(*steps, answers=1, alone=1.0):
-    """A pace that has seen steps, (rows, seconds) each, and then one of the answers alone."""
+    """A pace that has seen steps, (rows, milliseconds) each, and then one of the answers alone."""
     pace = Pace()
-    for rows, seconds in steps:
-        learn(pace, answers, rows - answers, seconds)
+    for rows, milliseconds in steps:
+        learn(pace, answers, rows - answers, milliseconds)
     learn(pace, answers, 0, alone)
     return pace
 
@@ -210,6 +211,13 @@ def test_task_2_the_fastest_of_the_latest_four_steps_counts():
 
 def test_task_2_a_prompt_comes_in_however_slow_the_smallest_size_is():
     assert after(*[(4, 100.0)] * 4).prompt_tokens(1) == FEWEST_TOKENS
+
+
+def test_task_2_prompts_get_more_once_they_have_been_coming_in_for_long():
+    for milliseconds, tokens in ((1024 * PATIENCE - 1, 4 - 1), (1024 * PATIENCE, 128 - 1)):
+        pace = after(*[(4, 9.0)] * TRIALS)
+        learn(pace, 1, pace.prompt_tokens(1), milliseconds)
+        assert pace.prompt_tokens(1) == tokens
 
 
 def test_task_2_there_is_no_bound_where_all_sizes_are_short_enough():
