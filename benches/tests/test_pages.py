@@ -5,6 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benches.names import LLAMA_CPP, TINY_LLM
+from benches.report.glance import HEADLINES, behind, glance
 from benches.report.pages import DOCS, front_page, load_records, machine_page, pages, pictures
 from benches.report.summary import summary
 from benches.report.tables import Record
@@ -29,6 +31,30 @@ def test_a_changed_record_changes_its_page_and_the_front_page() -> None:
     assert machine_page("epyc-zen4", changed["epyc-zen4"]) != machine_page("epyc-zen4", MACHINES["epyc-zen4"])
     front = (DOCS / "benchmarks.md").read_text()
     assert front_page(front, changed) != front
+
+
+def test_the_front_page_says_where_a_peer_is_level_or_faster_the_slowest_first() -> None:
+    def row(threads: int, ours: float, theirs: float) -> Record:
+        timed = [(TINY_LLM, ours), (LLAMA_CPP, theirs)]
+        contestants = [{"name": name, "seconds": {"median": seconds}} for name, seconds in timed]
+        return {
+            "row": HEADLINES[0].row,
+            "group": "g",
+            "threads": threads,
+            "tokens": 1,
+            "contestants": contestants,
+        }
+
+    faster = {"benchmark": "peers", "rows": [row(2, 1.0, 1.06), row(16, 1.0, 1.2)]}
+    slower = {"benchmark": "peers", "rows": [row(2, 1.0, 1.04), row(16, 1.0, 0.5), row(16, 1.0, 2.0)]}
+    table = behind({"quick": [faster], "slow": [slower]}, "{}.md").splitlines()
+    assert table[2:] == [
+        "| [slow](slow.md) | 16 | peers: g | llama.cpp | 0.50x | 1 of 2 |",
+        "| [slow](slow.md) | 2 | peers: g | llama.cpp | 1.04x | 1 of 1 |",
+    ]
+    head, _, first, *_ = glance({"slow": [slower]}, "{}.md").splitlines()
+    assert head == "|  | [slow](slow.md), 2 threads | [slow](slow.md), 16 threads |"
+    assert first == f"| {HEADLINES[0].what} | 1.00 tok/s, 1.0x | 1.00 tok/s, 0.5x |"
 
 
 def test_every_link_and_picture_of_the_pages_exists() -> None:
