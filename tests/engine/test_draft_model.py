@@ -69,6 +69,15 @@ def test_pages_that_are_found_hold_the_keys_of_the_draft_model(llm):
         assert statistics.accepted_tokens == statistics.drafted_tokens
 
 
+def test_the_pages_of_both_models_are_new_after_a_step_that_lost_them(llm):
+    with engine_with(llm, llm) as engine:
+        for runner in (engine._steps.runner, engine._steps._draft_model._runner):
+            runner.storage = None
+            (event,) = engine.submit(request_of(llm, PROMPTS[0]))
+            assert event.finish_reason == "error"
+            assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+
+
 def test_preempted_requests_go_on_with_both_models(llm):
     page = 2 * (2 * 8 * 2 * 128 * 8 * 4)  # of both models
     with engine_with(llm, llm, kv_memory=36 * page, max_context=160, step_tokens=32, max_running=8) as engine:

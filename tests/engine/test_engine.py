@@ -148,6 +148,19 @@ def test_cancelling_a_request_ends_all_its_answers(llm, engine):
     assert_at_rest(engine)
 
 
+def test_a_cancelled_answer_has_the_text_of_all_its_tokens(llm, engine):
+    """Also what was held back because a stop string might begin there."""
+    ((whole, *_),) = alone(llm, PROMPTS[0], 12)
+    handle = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"stop": f"{whole} and so on"}))
+    first = next(handle)
+    assert first.text == ""
+    handle.cancel()
+    events = [first, *handle]
+    assert events[-1].finish_reason == "cancelled"
+    tokens = [token for event in events for token in event.token_ids]
+    assert "".join(event.text for event in events) == llm.tokenizer.decode(tokens)
+
+
 def test_observers_see_the_timings_of_each_answer(llm, engine):
     seen = []
     engine.observe(seen.append)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
 
 import pytest
 
+from tiny_llm.server.disconnect import Client, ClientGone
+
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
+from ..support.virtual_time import at_once, now
 
 LONG = 2000  # tokens, far more than come while a test runs
 
@@ -78,3 +82,14 @@ def test_a_client_that_leaves_before_its_body_is_complete_is_forgotten(server: R
         wait_until(lambda: server.server.lifecycle.in_flight == 1)
     wait_until(lambda: server.server.lifecycle.in_flight == 0)
     assert server.chat().status == 200
+
+
+@at_once
+async def test_work_for_a_client_that_has_gone_ends_at_once() -> None:
+    """It may go between two of them."""
+    client = Client()
+    assert await client.wait_for(asyncio.sleep(1, "done")) == "done"
+    client.leave()
+    with pytest.raises(ClientGone):
+        await client.wait_for(asyncio.sleep(LONG))
+    assert now() == 1
