@@ -94,3 +94,10 @@ def test_keys_do_not_depend_on_when_they_were_computed() -> None:
     assert whole == parts
     assert len(set(whole)) == 3
     assert len(digest(b"")) == 16
+
+
+def test_a_page_has_one_content() -> None:
+    index = indexed(PrefixIndex(2))
+    index.register(10, [], array("i", [7, 8]), 0, "")
+    assert (found(index, [1, 2]), found(index, [7, 8])) == ([10], [])
+    index.check()

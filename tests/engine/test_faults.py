@@ -7,7 +7,7 @@ import weakref
 import mlx.core as mx
 import pytest
 
-from tiny_llm.engine import Engine, EngineRequest
+from tiny_llm.engine import Engine, EngineRequest, steps
 from tiny_llm.engine import engine as engine_module
 from tiny_llm.engine.answer import Answer
 from tiny_llm.errors import (
@@ -46,6 +46,33 @@ def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypat
     again = engine.submit(request_of(llm, PROMPTS[2]))
     assert read(again) == alone(llm, PROMPTS[2])  # its pages had been in the cache
     assert again.cached_tokens == 0
+    assert_at_rest(engine)
+
+
+def test_a_request_that_waits_is_answered_after_a_step_that_failed(llm, monkeypatch):
+    with Engine(llm, max_context=512, max_running=1, page_size=8) as engine:
+        running = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
+        next(running)
+        waiting = engine.submit(request_of(llm, PROMPTS[1]))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._steps.runner, "logits", lambda plan: 1 / 0)
+            assert list(running)[-1].finish_reason == "error"
+        assert read(waiting) == alone(llm, PROMPTS[1])
+
+
+def test_a_request_that_is_cancelled_while_its_tokens_are_drawn_ends_alone(llm, engine, monkeypatch):
+    drawn = steps.sample
+
+    def cancel_before(*arguments):
+        cancelled.cancel()
+        return drawn(*arguments)
+
+    cancelled = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
+    next(cancelled)
+    monkeypatch.setattr(steps, "sample", cancel_before)
+    assert read(engine.submit(request_of(llm, PROMPTS[1]))) == alone(llm, PROMPTS[1])
+    assert list(cancelled)[-1].finish_reason == "cancelled"
+    assert not engine.failed
     assert_at_rest(engine)
 
 
@@ -215,6 +242,7 @@ def test_a_draining_engine_finishes_and_accepts_nothing(llm, engine):
             {"prompt_ids": [5] * 500, "sampling": Sampling(max_tokens=13)},
             "max_tokens: got 13 after a prompt of 500 tokens, expected at most 12",
         ),
+        ({"prompt_ids": [5], "sampling": Sampling(logit_bias={4096: 1.0})}, "logit_bias: got the id 4096"),
         ({"prompt_ids": [5], "n": 17}, "Engine.submit: n: got 17, expected at most 16"),
     ],
 )

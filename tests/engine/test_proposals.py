@@ -41,3 +41,12 @@ def test_accepted_drafts_after_a_stop_string_are_no_tokens_of_the_answer(llm, en
     assert (read, last.stop_string) == (tokens[: len(read)], stop)
     assert 1 + engine.statistics().accepted_tokens > len(read)
     assert engine.statistics().generation_tokens == len(read)
+
+
+def test_each_answer_to_a_prompt_has_drafts_from_the_text(llm, engine):
+    def drafted(n):
+        before = engine.statistics().drafted_tokens
+        read(engine.submit(request_of(llm, PROMPTS[4], 40, n=n, sampling={"ignore_eos": True})))
+        return engine.statistics().drafted_tokens - before
+
+    assert drafted(2) == 2 * drafted(1) > 0

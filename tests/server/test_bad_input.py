@@ -86,6 +86,7 @@ NUMBERS: list[Row] = [
     ("n beyond the cap", chat(n=10**6), 400, "n"),
     ("best_of beyond n", complete(best_of=1000), 400, "best_of"),
     ("too many prompts", complete(prompt=["a"] * 1000), 400, "prompt"),
+    ("too many answers to prompts", complete(prompt=["a"] * 9, n=2), 400, "prompt"),
     ("max_tokens -1", chat(max_tokens=-1), 400, "max_tokens"),
     ("max_tokens 0", chat(max_tokens=0), 400, "max_tokens"),
     ("max_tokens 0 without echo", complete(max_tokens=0), 400, "max_tokens"),

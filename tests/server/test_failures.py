@@ -111,6 +111,13 @@ def test_clients_do_not_ask_again_for_what_took_too_long() -> None:
     assert (headers["x-should-retry"], headers.get("retry-after")) == ("false", None)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_if_one_answer_fails_the_others_are_cancelled(server: RunningServer, stream: bool) -> None:
+    server.engine.failure = RuntimeError("an internal detail")
+    server.complete(prompt=["a", "b"], stream=stream)
+    assert [handle.cancelled for handle in server.engine.handles[-2:]] == [True, True]
+
+
 def test_if_one_prompt_is_refused_the_others_are_cancelled(server: RunningServer) -> None:
     server.engine.max_running = 1
     answer = server.complete(prompt=["a", "b"])

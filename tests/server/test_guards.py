@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from tiny_llm.server.guard import keys
-from tiny_llm.server.guard.hosts import host_name
+from tiny_llm.server.guard.hosts import HostGuard, host_name
 
+from ..support.asgi import Sent
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running
+from ..support.virtual_time import at_once
 
 KEY = "a-long-secret"
 
@@ -92,6 +94,20 @@ def test_metrics_are_open_if_set_so() -> None:
     with running(FakeEngine(), api_keys=(KEY,), open_metrics=True) as server:
         assert server.get("/metrics").status == 200
         assert server.get("/v1/models").status == 401
+
+
+@at_once
+async def test_two_hosts_are_not_allowed() -> None:
+    """uvicorn refuses them itself; another server might not."""
+
+    async def never(*_: object) -> None:
+        raise AssertionError("passed on")
+
+    sent = Sent()
+    hosts = [(b"host", b"localhost"), (b"host", b"evil.example")]
+    scope = {"type": "http", "path": "/", "headers": hosts}
+    await HostGuard(never, ["localhost"])(scope, never, sent)
+    assert sent.messages[0]["status"] == 403
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "LOCALHOST", "127.0.0.1:80", "[::1]:8000"])

@@ -28,8 +28,6 @@ class PromptScores:
     def add(self, logits: mx.array, start: int) -> None:
         """`logits` [N, V] are those of the positions from `start` on: each has the next token's."""
         targets = self._prompt_ids[start + 1 : start + 1 + logits.shape[0]]
-        if not targets:
-            return
         logits = logits[: len(targets)]
         total = logsumexp(logits)
         own = mx.take_along_axis(logits, mx.array(list(targets))[:, None], axis=-1).astype(mx.float32) - total
