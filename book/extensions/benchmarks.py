@@ -43,16 +43,18 @@ class RecordsDirective(Directive):
 
 
 class HeadlinesDirective(RecordsDirective):
-    """```{headlines}: a dozen results with a column for each machine, and a picture of whole models."""
+    """```{headlines}: a dozen results on each machine, where peers are faster, a picture of whole models."""
 
     def run(self) -> list[nodes.Node]:
-        from benches.report.glance import glance
+        from benches.report.glance import LEVEL, behind, glance
         from benches.report.model_rates import model_rates
 
         self.uses(RESULTS.glob("*/*.json"))
         found = {machine: list(each.values()) for machine, each in records().items()}
         peers = {machine: each["peers"] for machine, each in records().items() if "peers" in each}
-        return self.markdown(f"{glance(found, '{}.md')}\n\n{picture(model_rates(peers))}")
+        slower = f"Where a peer is level (we are at most {LEVEL}x as fast) or faster, the slowest first:"
+        tables = [glance(found, "{}.md"), slower, behind(found, "{}.md")]
+        return self.markdown("\n\n".join([*tables, picture(model_rates(peers))]))
 
 
 class MachineDirective(RecordsDirective):

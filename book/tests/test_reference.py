@@ -32,7 +32,7 @@ def cells(table):
 @pytest.mark.parametrize("path", FIELDS)
 def test_a_route_has_all_fields_of_its_requests(open_page, path):
     page = open_page("reference/server")
-    route = page.locator("section", has=page.locator("h3", has_text=f"POST {path}")).last
+    route = page.locator("section", has=page.locator("h3", has_text=re.compile(f"POST {path}(?!/)"))).last
     found = cells(route.locator("table"))
     fields = msgspec.structs.fields(FIELDS[path])
     assert [row[0] for row in found] == [field.encode_name for field in fields]
