@@ -113,7 +113,8 @@ def calls(rows: int) -> Iterator[Call]:
     yield window(rows)
     yield wide_window(rows)
     yield hidden()
-    yield other_values(rows, window=(3, 2))
+    yield other_values(rows, window=(-1, 2))
+    yield other_values(rows, window=(3, -1))
     yield other_values(rows, mask=random_mask(1, 2, rows, 2 * (rows + 40))[..., ::2])
     masked = {"batch": 2, "kv_heads": 2, "L": 5, "S": 37, "E": E}
     for case in (

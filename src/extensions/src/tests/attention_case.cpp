@@ -89,7 +89,8 @@ AttentionCase AttentionCase::numbered(int number) {
   if (decode)
     c.mask_kind = MaskKind::none, c.softcap = 0,
     c.scale = random.one_of<float>({0.125f, 0.5f, 600.0f, 3.1e9f, 3.1e20f});
-  if (random.chance(0.15)) c.poison = random.one_of({Poison::query, Poison::key, Poison::value});
+  if (random.chance(0.1)) c.poison = random.one_of({Poison::query, Poison::key});
+  if (random.chance(0.4)) c.poison = Poison::value;  // reaches one element of the rows that see it
   c.query_gap = random.one_of<int64_t>({0, 0, 3}), c.key_gap = random.one_of<int64_t>({0, 0, 5});
   c.heads_outside = random.chance(0.5), c.mask_keys_outside = random.chance(0.2);
   c.guard = random.one_of({Guard::before, Guard::after, Guard::after});
