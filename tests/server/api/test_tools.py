@@ -194,6 +194,20 @@ def test_the_usage_is_that_of_the_answer_up_to_its_call(server: RunningServer) -
     assert usage["completion_tokens"] == len(tokens)
 
 
+def test_a_choice_that_its_call_has_ended_gets_no_more_tokens(server: RunningServer) -> None:
+    """The engine goes on with it while others of the request do."""
+    other = "It rains. " * 40
+    server.engine.script = (f"{CALL}{' and so on' * 50}", other)
+    fields: Any = {"max_tokens": 400, "n": 2, "tools": [TOOL], "parallel_tool_calls": False}
+    usage = server.chat(**fields).record["usage"]
+    tokens = [server.engine.tokenizer.encode(text, add_special_tokens=False) for text in (CALL, other)]
+    assert usage["completion_tokens"] == sum(map(len, tokens))
+    choices = [choice for event in server.chat(**fields, stream=True).events for choice in event["choices"]]
+    reasons = [each["finish_reason"] for each in choices if each["index"] == 0]
+    assert reasons.count("tool_calls") == 1
+    assert reasons[-1] == "tool_calls"
+
+
 def test_a_call_of_an_earlier_turn_needs_no_type(server: RunningServer) -> None:
     """Some clients leave it out: there is only one."""
     call = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
