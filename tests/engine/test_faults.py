@@ -231,6 +231,15 @@ def test_a_draining_engine_finishes_and_accepts_nothing(llm, engine):
     assert read(handle) == alone(llm, PROMPTS[0])
 
 
+def test_a_closed_engine_accepts_nothing_and_has_ended_all_requests(llm):
+    engine = Engine(llm, max_context=512, page_size=8)
+    handle = engine.submit(request_of(llm, PROMPTS[0], 400, n=2, sampling={"ignore_eos": True}))
+    engine.close()
+    assert [event.finish_reason for event in handle if event.finish_reason] == ["cancelled"] * 2
+    with pytest.raises(Draining):
+        engine.submit(request_of(llm, PROMPTS[0]))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -6,11 +6,14 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from tiny_llm.server.disconnect import Client, ClientGone
+from tiny_llm.server.sse import COMMENT, EventStream
 
+from ..support.asgi import Sent
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
 from ..support.virtual_time import at_once, now
@@ -93,3 +96,18 @@ async def test_work_for_a_client_that_has_gone_ends_at_once() -> None:
     with pytest.raises(ClientGone):
         await client.wait_for(asyncio.sleep(LONG))
     assert now() == 1
+
+
+@at_once
+async def test_a_stream_has_comments_after_a_silence_only() -> None:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        for _ in range(10):
+            await asyncio.sleep(10)
+            yield b"event"
+        await asyncio.sleep(40)
+        yield b"last"
+
+    send = Sent()
+    await EventStream(chunks(), Client(), comment_after=15)(send)
+    bodies = [message["body"] for message in send.messages if message.get("body")]
+    assert bodies == [b"event"] * 10 + [COMMENT] * 2 + [b"last"]
