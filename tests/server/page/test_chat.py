@@ -78,6 +78,26 @@ def test_another_answer_replaces_the_last(page: ChatPage, engine: FakeEngine) ->
     assert engine.requests[-1].prompt_ids == engine.requests[-2].prompt_ids
 
 
+def test_an_answer_that_reached_the_maximum_length_is_continued(page: ChatPage, engine: FakeEngine) -> None:
+    page.tab.click("#show-settings")
+    page.tab.fill("#setting-max_tokens", "3")
+    engine.script = "one two three four five six seven"
+    cut = page.ask("Count")
+    tokens = int(page.last(".stats").split()[0])
+    assert page.last(".stats").endswith("reached the maximum length")
+    page.tab.fill("#setting-max_tokens", "")
+    engine.script = ", and the rest."
+    page.tab.get_by_role("button", name="Continue").click()
+    page.wait("document.querySelector('.turn:last-child .markdown').innerText.endsWith('rest.')")
+    assert page.answer() == f"{cut}, and the rest."
+    assert prompt(engine).endswith(cut), "the template has not ended the answer"
+    assert int(page.last(".stats").split()[0]) > tokens
+    assert not page.last(".stats").endswith("length")
+    assert page.tab.get_by_role("button", name="Continue").is_hidden()
+    page.open()
+    assert page.texts == ["Count", f"{cut}, and the rest."]
+
+
 def test_an_edited_question_continues_from_there(page: ChatPage, engine: FakeEngine) -> None:
     for question in ("One", "Two", "Three"):
         page.ask(question)
@@ -165,6 +185,24 @@ def test_a_conversation_beyond_the_context_is_explained(page: ChatPage, engine: 
     engine.context = 40
     page.begin("A question of many words " * 20)
     page.tab.get_by_text("do not fit into the model's context").wait_for()
+    page.expect_problems("400")
+
+
+def test_a_failed_question_is_not_sent_again_and_can_be_edited(page: ChatPage, engine: FakeEngine) -> None:
+    engine.context = 60
+    page.begin("Far too long " * 40)
+    page.tab.get_by_text("Later questions are sent without this one.").wait_for()
+    assert page.ask("Short?") == "The answer is forty-two."
+    assert "Short?" in prompt(engine)
+    assert "too long" not in prompt(engine)
+    page.tab.get_by_role("button", name="Edit the question").click()
+    area = page.tab.get_by_label("The question", exact=True)
+    assert area.input_value().startswith("Far too long")
+    area.fill("Now short")
+    area.press("Enter")
+    page.wait("document.querySelectorAll('.turn').length === 2")
+    assert page.answer() == "The answer is forty-two."
+    assert page.texts == ["Now short", "The answer is forty-two."]
     page.expect_problems("400")
 
 

@@ -60,6 +60,16 @@ test("what is sent has the system prompt, and no reasoning and no empty answer",
   assert.deepEqual(talk.messagesOf(conversation), messages);
 });
 
+test("a question without an answer but an error is sent once, and with no later one", () => {
+  const conversation = answered(["a", "A"]);
+  Object.assign(talk.ask(conversation, "too long"), { end: "error" });
+  Object.assign(talk.ask(conversation, "half"), { end: "error", text: "has come" });
+  talk.ask(conversation, "c");
+  assert.deepEqual(talk.messagesOf(conversation).map(({ content }) => content), ["a", "A", "half", "has come", "c"]);
+  talk.answerAgain(conversation, 3);
+  assert.deepEqual(talk.messagesOf(conversation).map(({ content }) => content), ["a", "A", "too long"]);
+});
+
 test("the first question is the title, unless there is a name", () => {
   const conversation = answered(["  What\nis it? ", "A"], ["b", "B"]);
   assert.equal(conversation.title, "What is it?");

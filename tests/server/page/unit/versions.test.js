@@ -106,6 +106,30 @@ test("the text of an answer that comes is that of its tab, and an end is never t
   assert.deepEqual([turn.text, turn.end], ["B and more", "length"]);
 });
 
+test("an answer that another tab continues is taken over while it grows, and its end", () => {
+  const [first, second] = inTwoTabs();
+  const turn = first.turns[1];
+  turn.end = "length";
+  Object.assign(talk.goOn(second, second.turns[1]), { text: "A and" });
+  renew(second, "tab 2");
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.deepEqual([turn.text, turn.end], ["A and", "interrupted"]);
+  second.turns[1].end = "stop";
+  renew(second, "tab 2");
+  assert.equal(takeOver(first, read(second)), "taken");
+  assert.deepEqual([turn.text, turn.end], ["A and", "stop"]);
+});
+
+test("the begin of an answer does not replace what a tab has continued", () => {
+  const [first, second] = inTwoTabs();
+  Object.assign(talk.goOn(first, first.turns[1]), { text: "A and more", end: "stopped" });
+  renew(first, "tab 1");
+  answer(second, "b", 2000);
+  renew(second, "tab 2");
+  assert.equal(takeOver(first, read(second)), "merged");
+  assert.deepEqual(texts(first), ["a", "A and more", "b", "B"]);
+});
+
 test("conversations of older versions of the page have turns that all tabs know by the same names", () => {
   const stored = '{"id":"x","turns":[{"role":"user","text":"a"},{"role":"assistant","text":"A","end":"stop"}]}';
   const [first, second] = [talk.readConversation(stored), talk.readConversation(stored)];

@@ -4,13 +4,16 @@ import { MarkdownView } from "../markdown/render.js";
 import { copyButton } from "./copy.js";
 import { statsOf } from "./stats.js";
 
+const CUT = ["length", "stopped", "interrupted", "error"]; // ends after which an answer can go on
 const SHARE = 4; // drawing takes at most one part in so many of the time
 
 export class AnswerView {
-  // `onAgain` asks for another answer. `onDrawn` is called when the element may have become taller.
-  constructor(turn, { onAgain, onDrawn }) {
+  // `onAgain` asks for another answer, `onMore` for the rest of a cut one, `onEdit` begins to edit its question.
+  // `onDrawn` is called when the element may have become taller.
+  constructor(turn, { onAgain, onMore, onEdit, onDrawn }) {
     Object.assign(this, { turn, onDrawn });
     this.scheduled = false;
+    this.isLast = false;
     this.markdown = new MarkdownView();
     this.thoughts = make("div", { className: "thoughts" });
     this.reasoning = make("details", { className: "reasoning", hidden: true }, make("summary"), this.thoughts);
@@ -19,11 +22,14 @@ export class AnswerView {
     this.stats = make("p", { className: "stats" });
     const copy = copyButton(() => turn.text, "Copy the answer");
     this.again = iconButton("again", "Answer again", onAgain);
-    this.foot = make("footer", {}, copy, this.again, this.stats);
-    const retry = make("button", { type: "button", className: "button", textContent: "Try again" });
-    retry.addEventListener("click", onAgain);
+    this.more = make("button", { type: "button", className: "text-button", textContent: "Continue" });
+    this.more.addEventListener("click", onMore);
+    this.foot = make("footer", {}, copy, this.again, this.stats, this.more);
+    this.retry = textButton("Try again", onAgain);
     this.sentence = make("p");
-    this.error.append(this.sentence, retry);
+    this.left = make("p", { textContent: "Later questions are sent without this one." });
+    const row = make("div", { className: "row" }, this.retry, textButton("Edit the question", onEdit));
+    this.error.append(this.sentence, this.left, row);
     const parts = [this.reasoning, this.waiting, this.markdown.element, this.error, this.foot];
     this.element = make("article", { className: "turn answer", "aria-label": "Answer" }, ...parts);
     this.draw();
@@ -58,16 +64,26 @@ export class AnswerView {
     this.reasoning.firstChild.textContent = running && !text ? "Thinking…" : "Thoughts";
     this.error.hidden = end !== "error";
     this.sentence.textContent = error;
+    this.left.hidden = Boolean(text);
     this.foot.hidden = running || (end === "error" && !text);
     this.foot.firstChild.hidden = !text;
     this.stats.textContent = statsOf(this.turn).join(" · ");
+    this.more.hidden = !this.isLast || !text || !CUT.includes(end);
   }
 
   // Only the last answer can be asked for again with one press; earlier ones by editing their question.
   setLast(isLast) {
+    this.isLast = isLast;
+    this.draw();
     this.again.hidden = !isLast;
-    this.error.querySelector("button").hidden = !isLast;
+    this.retry.hidden = !isLast;
   }
+}
+
+function textButton(label, onClick) {
+  const button = make("button", { type: "button", className: "button", textContent: label });
+  button.addEventListener("click", onClick);
+  return button;
 }
 
 const dots = () => [1, 2, 3].map(() => make("span", { className: "dot" }));

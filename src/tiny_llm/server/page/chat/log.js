@@ -5,7 +5,7 @@ import { QuestionView } from "./question.js";
 import { Follower } from "./scroll.js";
 
 export class Log {
-  // `actions` has edit(turn, text) and again(turn).
+  // `actions` has edit(turn, text), again(turn) and goOn(turn).
   constructor(actions) {
     this.actions = actions;
     this.turns = byId("turns");
@@ -36,7 +36,9 @@ export class Log {
   view(turn) {
     if (turn.role === "user") return new QuestionView(turn, (text) => this.actions.edit(turn, text));
     const onAgain = () => this.actions.again(turn);
-    return new AnswerView(turn, { onAgain, onDrawn: () => this.follower.grown() });
+    const onEdit = () => this.views[this.views.findIndex((view) => view.turn === turn) - 1]?.begin?.();
+    const onMore = () => this.actions.goOn(turn);
+    return new AnswerView(turn, { onAgain, onMore, onEdit, onDrawn: () => this.follower.grown() });
   }
 
   // The turn of an answer has changed.

@@ -34,6 +34,12 @@ export function answerAgain(conversation, number, now = Date.now()) {
   return answer;
 }
 
+// Let an answer that has ended grow. Returns it.
+export function goOn(conversation, answer, now = Date.now()) {
+  conversation.updated = now;
+  return Object.assign(answer, { end: "running", error: "" });
+}
+
 // Ask another question in the place of an earlier one; what came after it is gone.
 export function askInstead(conversation, number, text, now = Date.now()) {
   conversation.turns.splice(number);
@@ -57,12 +63,17 @@ export function titleOf(text) {
   return `${cut.replace(/\s+\S{0,15}$/, "")}…`;
 }
 
-// What is sent: answers without their reasoning; none that is empty.
+// What is sent: answers without their reasoning; none that is empty, and no question that failed: what the server
+// refuses once, such as a question that does not fit, it would refuse with every later one.
 export function messagesOf({ system, turns }) {
   const messages = system.trim() ? [{ role: "system", content: system }] : [];
-  for (const { role, text } of turns) if (text) messages.push({ role, content: text });
+  const sent = turns.filter(({ text }, number) => text && !hasFailed(turns[number + 1]));
+  for (const { role, text } of sent) messages.push({ role, content: text });
   return messages;
 }
+
+// Whether a turn is an answer of which nothing has come but an error.
+const hasFailed = (turn) => turn?.end === "error" && !turn.text;
 
 // A conversation from its stored text; null if it is not one. Missing parts get their defaults.
 export function readConversation(stored) {

@@ -62,12 +62,11 @@ function setLater(conversation, other) {
   return Object.fromEntries(parts.map((part) => [part, conversation[part]]));
 }
 
-// Whether a turn has more than another state of it: answers grow, and then end.
+// Whether a turn has more than another state of it: answers grow, and then end; one that has ended may be continued.
 function isFurther(turn, other) {
   if (turn.role === "user") return false;
-  const [ended, otherEnded] = [!OPEN.includes(turn.end), !OPEN.includes(other.end)];
-  if (ended !== otherEnded) return ended;
-  return turn.text.length + turn.reasoning.length > other.text.length + other.reasoning.length;
+  const more = turn.text.length + turn.reasoning.length - other.text.length - other.reasoning.length;
+  return more > 0 || (more === 0 && !OPEN.includes(turn.end) && OPEN.includes(other.end));
 }
 
 const timeOf = ({ id }) => Number.parseInt(id, 36);
