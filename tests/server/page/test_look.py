@@ -55,16 +55,29 @@ CONTRAST = """() => {
   }
   return lowest;
 }"""
+MANY = """# Title
+`code`, [link](https://example.org/) and $x_1 + \\frac{1}{2}$
+
+```py
+def double(x):  # twice
+    return x * 2 + len("two")
+```
+
+$$\\sum_{i=1}^n \\sqrt{x_i}$$
+
+> quoted
+"""
 BRIGHTNESS = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_system_and_are_readable(
-    new_page: Open, served: RunningServer, scheme: str
+    new_page: Open, served: RunningServer, engine: FakeEngine, scheme: str
 ) -> None:
     page = new_page(served, color_scheme=scheme).open()
     assert (page.evaluate(BRIGHTNESS) < 60) == (scheme == "dark")
-    page.ask("One")
+    engine.script = MANY
+    page.ask(MANY)
     for drawer in ("settings", "live"):
         page.tab.click(f"#show-{drawer}")
         contrast, text = page.evaluate(CONTRAST)

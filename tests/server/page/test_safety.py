@@ -23,19 +23,25 @@ HOSTILE = """<script>alert(1)</script> <img src=x onerror=alert(2)>
 |---|---|
 | <iframe src=//elsewhere.example> | `</code><script>alert(10)</script>` |
 
+```html
+<script>alert(12)</script><a href="javascript:alert(13)">
+```
+
+$\\href{javascript:alert(14)}{x} \\text{<script>alert(15)</script>}$
+
 - <style>*{display:none}</style>
 # <h1 onclick=alert(11)>
 
 [good](https://good.example/path) <form action=//elsewhere.example><input name=q></form>
 """
 ALLOWED = """a br blockquote button code del div em h3 h4 h5 h6 hr li ol p pre span strong table tbody td th
-thead tr ul"""
+thead tr ul math mi mn mo mrow mtext"""
 
 
 def test_a_hostile_answer_stays_text(page: ChatPage, engine: FakeEngine) -> None:
     engine.script = HOSTILE
-    text = page.ask("<img src=x onerror=alert(0)> **not bold**")
-    assert page.texts[0] == "<img src=x onerror=alert(0)> **not bold**"
+    text = page.ask("<img src=x onerror=alert(0)> **bold**")
+    assert page.texts[0] == "<img src=x onerror=alert(0)> bold"
     for harmless in (
         "<script>alert(1)</script>",
         "[a](javascript:alert(3))",

@@ -77,7 +77,7 @@ class ChatPage:
     @property
     def texts(self) -> list[str]:
         """Of the questions and answers."""
-        found: list[str] = self.tab.locator(".turn :is(.bubble, .markdown)").all_inner_texts()
+        found: list[str] = self.tab.locator(".turn .markdown").all_inner_texts()
         return found
 
     @property

@@ -16,7 +16,7 @@ NAMES = (
     "icon.svg",
     *(f"style/{name}.css" for name in "base layout forms sidebar chat markdown panel".split()),
     *(f"{name}.js" for name in "main dom drawers notices".split()),
-    *(f"markdown/{name}.js" for name in "blocks lists tables inline emphasis links render stream".split()),
+    *(f"markdown/{name}.js" for name in "blocks code emphasis formula highlight inline links lists render stream symbols tables tex".split()),
     *(f"chat/{name}.js" for name in CHAT),
     *(f"conversations/{name}.js" for name in "conversation shelf sidebar storage store versions".split()),
     *(f"settings/{name}.js" for name in "fields form key models theme".split()),

@@ -10,6 +10,7 @@ function brief(block) {
   if (block.type === "list") return [block.ordered ? `ol${block.start}` : "ul", ...block.items.map((item) => item.map(brief))];
   if (block.type === "quote") return ["quote", ...block.blocks.map(brief)];
   if (block.type === "code") return ["code", block.language, block.text, block.closed];
+  if (block.type === "formula") return ["formula", block.text, block.closed, ...(block.after ? [block.after] : [])];
   if (block.type === "table") return ["table", block.names, block.aligned, ...block.rows];
   if (block.type === "heading") return [`h${block.level}`, block.text];
   return block.type === "rule" ? "rule" : block.text;
@@ -22,6 +23,7 @@ function flat(nodes) {
     if (type === "text") return text;
     if (type === "break") return "⏎";
     if (type === "code") return `‹${text}›`;
+    if (type === "formula") return `⟪${text}⟫`;
     return type === "link" ? `[${flat(children)}](${url})` : `<${type}>${flat(children)}</${type}>`;
   };
   return nodes.map(one).join("");
@@ -50,6 +52,10 @@ const BLOCKS = {
   "|a|b|\n|:-:|-:|\n|1|\n|x\\|y|2|3|\n\nz": [["table", ["a", "b"], ["center", "right"], ["1", ""], ["x|y", "2"]], "z"],
   "a | b\nno dashes": ["a | b\nno dashes"],
   "<div>\n<script>alert(1)</script>": ["<div>\n<script>alert(1)</script>"],
+  "$$a$$\n\\[\nb\n- c\n\\].\nd": [["formula", "a", true], ["formula", "b\n- c", true, "."], "d"],
+  "as\n  $$x\ny": ["as", ["formula", "x\ny", false]],
+  "\\[a\n\nb\\]": [["formula", "a", false], "b\\]"],
+  "- so\n  \\[\n  a\n  \\]\n- b": [["ul", ["so", ["formula", "a", true]], ["b"]]],
   "": [],
 };
 for (const [text, expected] of Object.entries(BLOCKS)) {
@@ -72,6 +78,9 @@ const INLINE = {
   "<me@a.org> [m](mailto:me@a.org)": "[me@a.org](mailto:me@a.org) [m](mailto:me@a.org)",
   "&lt;b&gt; &amp;amp; &nope;": "<b> &amp; &nope;",
   "**un *closed": "**un *closed",
+  "for $x_1*2*$ and \\(a_b\\), $$c$$ or \\[d\\]": "for ⟪x_1*2*⟫ and ⟪a_b⟫, ⟪c⟫ or ⟪d⟫",
+  "from $5 to $10, $ 3 $, \\$4$ and \\(open": "from $5 to $10, $ 3 $, $4$ and (open",
+  "`$a$` [$b$](https://c.d)": "‹$a$› [⟪b⟫](https://c.d/)",
   "": "",
 };
 for (const [text, expected] of Object.entries(INLINE)) {
@@ -94,7 +103,7 @@ for (const address of HARMFUL) {
   });
 }
 
-const PARTS = [..."*_~`[]()!<>#|-+:\\ \n\n1.ab", "```", "- ", "  ", "1. ", "> ", "| a | b |\n", "|---|---|\n", "http://a.b", "\n\n", "](https://a.b)"];
+const PARTS = [..."*_~`[]()!<>#|-+:\\ \n\n1.ab$", "$$", "\n$$", "\n\\[", "\\]", "```", "- ", "  ", "1. ", "> ", "| a | b |\n", "|---|---|\n", "http://a.b", "\n\n", "](https://a.b)"];
 const withoutLines = (tree) => JSON.stringify(tree, (key, value) => (key === "line" ? undefined : value));
 
 test("a text that grows has at each moment the blocks of the whole text", () => {

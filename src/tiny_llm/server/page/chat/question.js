@@ -1,5 +1,6 @@
 // One question, which can be edited: the conversation then goes on from there.
 import { iconButton, make } from "../dom.js";
+import { MarkdownView } from "../markdown/render.js";
 
 export class QuestionView {
   constructor(turn, onEdit) {
@@ -15,7 +16,9 @@ export class QuestionView {
 
   show() {
     this.element.classList.remove("editing");
-    this.element.replaceChildren(make("div", { className: "bubble", textContent: this.turn.text }), this.edit);
+    const text = new MarkdownView();
+    text.show(this.turn.text);
+    this.element.replaceChildren(make("div", { className: "bubble" }, text.element), this.edit);
   }
 
   begin() {

@@ -7,6 +7,7 @@ const DEEPEST = 12; // nested quotes and lists; deeper ones are paragraphs
 const FENCE = /^[ \t]*(`{3,}|~{3,})([^\n]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?=\s|$)/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
+const FORMULA = /^[ \t]*(?:(\$\$)|\\\[)/;
 const QUOTE = /^ {0,3}> ?/;
 
 // The blocks of a text; each has the number of its first line in `line`.
@@ -38,7 +39,7 @@ export function isRule(line) {
 // Whether a line ends the paragraph before it.
 export function interrupts(lines, at) {
   const line = lines[at];
-  if (isBlank(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || openFence(line)) return true;
+  if (isBlank(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || openFence(line) || FORMULA.test(line)) return true;
   const marker = readMarker(line);
   if (marker && !marker.empty && (!marker.ordered || marker.start === 1)) return true;
   return startsTable(lines, at);
@@ -49,6 +50,8 @@ function readBlock(lines, at, depth) {
   const line = lines[at];
   const fence = openFence(line);
   if (fence) return readCode(lines, at, fence);
+  const formula = FORMULA.exec(line);
+  if (formula) return readFormula(lines, at, formula[0].length, formula[1] ?? "\\]");
   const heading = HEADING.exec(line);
   if (heading) {
     const text = line.slice(heading[0].length).trim().replace(/(^|\s)#+$/, "");
@@ -80,6 +83,21 @@ function readCode(lines, start, { mark, language, indent }) {
   return finish(false, lines.length);
 }
 
+// A formula on lines of its own, from a column on; `closed` is false while its end has not come, or a blank line ended
+// it. `after` is the text behind its end.
+function readFormula(lines, start, column, close) {
+  const tex = [];
+  for (let at = start; at < lines.length && !isBlank(lines[at]); at++) {
+    const line = at === start ? lines[at].slice(column) : lines[at];
+    const end = line.indexOf(close);
+    tex.push(end < 0 ? line : line.slice(0, end));
+    if (end >= 0) return [formula(tex, true, line.slice(end + 2).trim()), at + 1];
+  }
+  return [formula(tex, false, ""), start + tex.length];
+}
+
+const formula = (tex, closed, after) => ({ type: "formula", text: tex.join("\n").trim(), closed, after });
+
 // A line without up to `count` columns of space at its start.
 export function withoutIndent(line, count) {
   let at = 0;
@@ -102,5 +120,5 @@ function readQuote(lines, start, depth) {
 function readParagraph(lines, start) {
   let at = start + 1;
   while (at < lines.length && !interrupts(lines, at)) at += 1;
-  return [{ type: "paragraph", text: lines.slice(start, at).map((line) => line.trim()).join("\n") }, at];
+  return [{ type: "paragraph", text: lines.slice(start, at).map((line) => line.trimEnd()).join("\n") }, at];
 }

@@ -2,7 +2,8 @@
 import { DEEPEST, Emphasis, flanking } from "./emphasis.js";
 import { readBareUrl, readTarget, safeUrl } from "./links.js";
 
-const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
+const SPECIAL = /[\\`*_~[\]!<&$\n]|https?:\/\//g;
+const CLOSED_BY = { "$$": "$$", "\\(": "\\)", "\\[": "\\]" };
 const ESCAPABLE = /[!-/:-@[-`{-~]/;
 const IN_ANGLES = /<([a-z][a-z0-9+.-]{1,31}:[^\s<>]{0,2000}|[\w.+-]{1,64}@[\w.-]{1,255})>/iy;
 const ENTITY = /&(amp|lt|gt|quot|apos|nbsp|#39);/y;
@@ -19,6 +20,7 @@ class InlineParser {
     this.items = []; // nodes, and runs of * _ ~ that may become emphasis
     this.brackets = []; // places of "[" in `items` that may begin a link
     this.runs = null; // places of runs of backticks by their length
+    this.absent = new Set(); // what closes a formula, and does not come any more
   }
 
   parse() {
@@ -47,7 +49,9 @@ class InlineParser {
   }
 
   readSpecial(char) {
+    if ((char === "\\" || char === "$") && this.readFormula()) return;
     if (char === "\\") this.readEscape();
+    else if (char === "$") this.addChar();
     else if (char === "`") this.readCode();
     else if (char === "\n") this.readBreak();
     else if (char === "[" || char === "!") this.openBracket(char);
@@ -56,6 +60,22 @@ class InlineParser {
     else if (char === "&") this.readEntity();
     else if (char === "h") this.readUrl();
     else this.readRun(char);
+  }
+
+  // $a$, $$a$$, \(a\) or \[a\]: true if there is one here. Two amounts of dollars are none.
+  readFormula() {
+    const mark = this.text.slice(this.at, this.at + 2);
+    const close = CLOSED_BY[mark] ?? (mark[0] === "$" ? "$" : "");
+    if (!close || this.absent.has(close)) return false;
+    const start = this.at + (close === "$" ? 1 : 2);
+    const end = this.text.indexOf(close, start);
+    if (end < 0) this.absent.add(close);
+    const inner = this.text.slice(start, end);
+    if (end < 0 || inner.trim() === "") return false;
+    if (close === "$" && (/^\s|[\s\\]$/.test(inner) || /\d/.test(this.text[end + 1] ?? ""))) return false;
+    this.items.push({ type: "formula", text: inner, display: close === "$$" || close === "\\]" });
+    this.at = end + close.length;
+    return true;
   }
 
   readEscape() {

@@ -1,10 +1,13 @@
 // DOM nodes of Markdown. Text only ever becomes text nodes, so an answer cannot bring elements of its own.
 import { copyButton } from "../chat/copy.js";
 import { make } from "../dom.js";
+import { CodeView } from "./code.js";
+import { renderFormula } from "./formula.js";
 import { parseInline } from "./inline.js";
 import { GrowingBlocks } from "./stream.js";
 
 const SMALLEST = 6; // headings of an answer are below those of the page
+const views = new WeakMap(); // the view of a block of code, by its node
 
 // An element that shows a growing text, of which only the last block is made anew.
 export class MarkdownView {
@@ -29,10 +32,7 @@ export class MarkdownView {
     const before = number === 0 ? this.shown[0] : undefined;
     if (before?.block.type !== "code" || block.type !== "code") return null;
     if (before.block.language !== block.language) return null;
-    const text = before.node.querySelector("code").firstChild;
-    // The text gets shorter where its last line turns out to be the end of the block.
-    if (block.text.startsWith(text.data)) text.appendData(block.text.slice(text.data.length));
-    else text.data = block.text;
+    views.get(before.node).show(block.text);
     return before.node;
   }
 }
@@ -43,6 +43,7 @@ function renderBlock(block) {
     return make(`h${Math.min(block.level + 2, SMALLEST)}`, {}, ...inline(block.text));
   }
   if (block.type === "code") return renderCode(block);
+  if (block.type === "formula") return renderFormulaBlock(block);
   if (block.type === "quote") return make("blockquote", {}, ...block.blocks.map(renderBlock));
   if (block.type === "list") return renderList(block);
   if (block.type === "table") return renderTable(block);
@@ -50,10 +51,20 @@ function renderBlock(block) {
 }
 
 function renderCode({ language, text }) {
-  const code = make("code", {}, document.createTextNode(text));
+  const code = new CodeView(language);
+  code.show(text);
   const head = make("div", { className: "code-head" }, make("span", { textContent: language || "text" }));
-  head.append(copyButton(() => code.textContent, "Copy the code"));
-  return make("div", { className: "code" }, head, make("pre", { tabIndex: 0 }, code));
+  head.append(copyButton(() => code.text, "Copy the code"));
+  const node = make("div", { className: "code" }, head, make("pre", { tabIndex: 0 }, code.element));
+  views.set(node, code);
+  return node;
+}
+
+function renderFormulaBlock({ text, after }) {
+  const mark = /^[.,;:]?/.exec(after)[0]; // in the formula's line
+  const block = make("div", { className: "formula", tabIndex: 0 }, renderFormula(text + mark, true));
+  const rest = after.slice(mark.length).trim();
+  return rest ? make("div", {}, block, make("p", {}, ...inline(rest))) : block;
 }
 
 function renderList({ ordered, start, loose, items }) {
@@ -86,6 +97,7 @@ function renderNode(node) {
   if (node.type === "text") return document.createTextNode(node.text);
   if (node.type === "code") return make("code", { textContent: node.text });
   if (node.type === "break") return make("br");
+  if (node.type === "formula") return renderFormula(node.text, node.display);
   const children = node.children.map(renderNode);
   if (node.type !== "link") return make(node.type, {}, ...children);
   return make("a", { href: node.url, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children);
