@@ -68,6 +68,29 @@ def test_an_answer_can_be_stopped(page: ChatPage, engine: FakeEngine, how: str) 
     assert page.ask("Again") == LONG.strip(), "the next question is answered"
 
 
+def test_versions_of_an_answer_stay_and_the_shown_one_is_sent(page: ChatPage, engine: FakeEngine) -> None:
+    page.ask("One")
+    for script in ("Second.", "Third."):
+        engine.script = script
+        page.tab.get_by_role("button", name="Answer again").click()
+        page.wait(f"document.querySelector('.turn:last-child .markdown').innerText === '{script}'")
+        page.answer()
+    before = page.tab.get_by_role("button", name="Version before")
+    before.click()
+    assert page.texts == ["One", "Second."]
+    assert page.last(".count") == "2 of 3"
+    page.tab.keyboard.press("Enter")
+    assert page.texts == ["One", "The answer is forty-two."], "the focus stays at the arrow"
+    assert before.is_disabled()
+    page.tab.keyboard.press("Enter")
+    assert page.texts == ["One", "Second."], "and goes to the other one at the end"
+    page.open()
+    assert page.texts == ["One", "Second."]
+    page.ask("Two")
+    assert "Second." in prompt(engine)
+    assert "Third." not in prompt(engine)
+
+
 def test_another_answer_replaces_the_last(page: ChatPage, engine: FakeEngine) -> None:
     page.ask("One")
     page.ask("Two")

@@ -10,7 +10,7 @@ from starlette.routing import Route
 FOLDER = Path(__file__).parent
 INDEX = "index.html"
 PREFIX = "/page/"
-CHAT = "answer client composer copy errors log question run scroll sse stats".split()
+CHAT = "answer client composer copy errors log question run scroll sse stats version".split()
 NAMES = (
     INDEX,
     "icon.svg",

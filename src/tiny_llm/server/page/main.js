@@ -4,7 +4,7 @@ import { Composer } from "./chat/composer.js";
 import { AnswerError, sentenceOf } from "./chat/errors.js";
 import { Log } from "./chat/log.js";
 import { Run } from "./chat/run.js";
-import { answerAgain, ask, askInstead, configure, goOn, rename } from "./conversations/conversation.js";
+import { answerAgain, ask, askInstead, configure, goOn, rename, showVersion } from "./conversations/conversation.js";
 import { Shelf } from "./conversations/shelf.js";
 import { Sidebar } from "./conversations/sidebar.js";
 import { addDrawer, closeOverlays, isNarrow, startDrawers } from "./drawers.js";
@@ -22,7 +22,7 @@ let leaving = false;
 const runs = new Map(); // the answers that are coming, by the id of their conversation
 const shelf = new Shelf(changedElsewhere);
 const sidebar = new Sidebar({ choose, rename: renameOne, remove });
-const log = new Log({ edit, again, goOn: more });
+const log = new Log({ edit, again, goOn: more, showOther });
 const composer = new Composer({ onSend: send, onStop: () => stop(shelf.current) });
 const form = new SettingsForm(changeCurrent);
 const models = new ModelChoice((model) => changeCurrent({ model }));
@@ -72,6 +72,16 @@ function again(turn) {
   if (number < 0) return;
   stop(current);
   start(current, answerAgain(current, number));
+}
+
+// Show the version of an answer before or after this one.
+function showOther(turn, step) {
+  const current = latest();
+  const shown = showVersion(current, turn, step);
+  if (!shown) return;
+  shelf.save(current);
+  log.draw(current);
+  log.focusVersion(shown, step);
 }
 
 function more(turn) {

@@ -48,6 +48,22 @@ test("another answer takes the place of the last", () => {
   assert.equal(conversation.turns[3].end, "running");
 });
 
+test("an answer that is replaced stays as a version, unless it is empty", () => {
+  const conversation = answered(["a", "A1"]);
+  const again = (text) => Object.assign(talk.answerAgain(conversation, 1), { text, end: "stop" });
+  again("A2");
+  again("");
+  const last = again("A3");
+  const versions = (answer) => talk.versionsOf(answer).map(({ text }) => text).sort();
+  assert.deepEqual(versions(last), ["A1", "A2", "A3"]);
+  const shown = talk.showVersion(conversation, last, -1);
+  assert.equal(conversation.turns[1], shown);
+  assert.deepEqual(versions(shown), ["A1", "A2", "A3"]);
+  assert.ok(shown.others.every((one) => !("others" in one)));
+  assert.equal(talk.showVersion(conversation, last, -1), null, "it is no longer there");
+  assert.deepEqual(talk.readConversation(JSON.stringify(conversation)), conversation);
+});
+
 test("what is sent has the system prompt, and no reasoning and no empty answer", () => {
   const conversation = answered(["a", "A"]);
   conversation.turns[1].reasoning = "hidden";

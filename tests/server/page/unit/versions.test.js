@@ -130,6 +130,22 @@ test("the begin of an answer does not replace what a tab has continued", () => {
   assert.deepEqual(texts(first), ["a", "A and more", "b", "B"]);
 });
 
+test("versions of an answer that two tabs have made and chosen at the same time are all kept", () => {
+  const [first, second] = inTwoTabs();
+  const again = (conversation, text, now) => Object.assign(talk.answerAgain(conversation, 1, now), { text, end: "stop" });
+  const made = again(first, "A2", 2000);
+  talk.showVersion(first, made, -1);
+  renew(first, "tab 1");
+  talk.rename(second, "Mine", 2001);
+  renew(second, "tab 2");
+  assert.equal(takeOver(first, read(second)), "merged");
+  assert.deepEqual(talk.versionsOf(first.turns[1]).map(({ text }) => text), ["A", "A2"]);
+  again(second, "A3", 2002);
+  renew(second, "tab 2");
+  takeOver(first, read(second));
+  assert.deepEqual(texts(first), ["a", "A3"], "the shown one has not become a turn of its own");
+});
+
 test("conversations of older versions of the page have turns that all tabs know by the same names", () => {
   const stored = '{"id":"x","turns":[{"role":"user","text":"a"},{"role":"assistant","text":"A","end":"stop"}]}';
   const [first, second] = [talk.readConversation(stored), talk.readConversation(stored)];

@@ -3,14 +3,16 @@ import { iconButton, make } from "../dom.js";
 import { MarkdownView } from "../markdown/render.js";
 import { copyButton } from "./copy.js";
 import { statsOf } from "./stats.js";
+import { VersionChoice } from "./version.js";
 
 const CUT = ["length", "stopped", "interrupted", "error"]; // ends after which an answer can go on
 const SHARE = 4; // drawing takes at most one part in so many of the time
 
 export class AnswerView {
-  // `onAgain` asks for another answer, `onMore` for the rest of a cut one, `onEdit` begins to edit its question.
+  // `onAgain` asks for another answer, `onMore` for the rest of a cut one, `onOther` for another version
+  // (-1 or 1), `onEdit` begins to edit its question.
   // `onDrawn` is called when the element may have become taller.
-  constructor(turn, { onAgain, onMore, onEdit, onDrawn }) {
+  constructor(turn, { onAgain, onMore, onOther, onEdit, onDrawn }) {
     Object.assign(this, { turn, onDrawn });
     this.scheduled = false;
     this.isLast = false;
@@ -24,7 +26,8 @@ export class AnswerView {
     this.again = iconButton("again", "Answer again", onAgain);
     this.more = make("button", { type: "button", className: "text-button", textContent: "Continue" });
     this.more.addEventListener("click", onMore);
-    this.foot = make("footer", {}, copy, this.again, this.stats, this.more);
+    this.versions = new VersionChoice(onOther);
+    this.foot = make("footer", {}, copy, this.again, this.versions.element, this.stats, this.more);
     this.retry = textButton("Try again", onAgain);
     this.sentence = make("p");
     this.left = make("p", { textContent: "Later questions are sent without this one." });
@@ -65,7 +68,8 @@ export class AnswerView {
     this.error.hidden = end !== "error";
     this.sentence.textContent = error;
     this.left.hidden = Boolean(text);
-    this.foot.hidden = running || (end === "error" && !text);
+    this.versions.show(this.turn);
+    this.foot.hidden = running || (end === "error" && !text && this.turn.others.length === 0);
     this.foot.firstChild.hidden = !text;
     this.stats.textContent = statsOf(this.turn).join(" · ");
     this.more.hidden = !this.isLast || !text || !CUT.includes(end);

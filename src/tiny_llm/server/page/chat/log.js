@@ -5,7 +5,7 @@ import { QuestionView } from "./question.js";
 import { Follower } from "./scroll.js";
 
 export class Log {
-  // `actions` has edit(turn, text), again(turn) and goOn(turn).
+  // `actions` has edit(turn, text), again(turn), goOn(turn) and showOther(turn, step).
   constructor(actions) {
     this.actions = actions;
     this.turns = byId("turns");
@@ -38,7 +38,13 @@ export class Log {
     const onAgain = () => this.actions.again(turn);
     const onEdit = () => this.views[this.views.findIndex((view) => view.turn === turn) - 1]?.begin?.();
     const onMore = () => this.actions.goOn(turn);
-    return new AnswerView(turn, { onAgain, onMore, onEdit, onDrawn: () => this.follower.grown() });
+    const onOther = (step) => this.actions.showOther(turn, step);
+    return new AnswerView(turn, { onAgain, onMore, onOther, onEdit, onDrawn: () => this.follower.grown() });
+  }
+
+  // Another version of an answer is shown: the reader goes on to choose where they were.
+  focusVersion(turn, step) {
+    this.views.find((view) => view.turn === turn)?.versions.focus(step);
   }
 
   // The turn of an answer has changed.

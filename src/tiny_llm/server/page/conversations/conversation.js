@@ -10,13 +10,16 @@ export function newId(now = Date.now()) {
   return `${now.toString(36)}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
 }
 
+// When a turn was made.
+export const timeOf = ({ id }) => Number.parseInt(id, 36);
+
 export function newConversation({ model = "", system = "", settings = {} } = {}, now = Date.now()) {
   const start = { title: "", named: 0, chosen: 0, updated: now, versions: {}, turns: [] };
   return { id: newId(now), ...start, model, system, settings: { ...settings } };
 }
 
 export function newAnswer(now = Date.now()) {
-  return { id: newId(now), role: "assistant", text: "", reasoning: "", end: "running", error: "", usage: null, times: null };
+  return { id: newId(now), role: "assistant", text: "", reasoning: "", end: "running", error: "", usage: null, times: null, others: [] };
 }
 
 // Add a question and an empty answer, which is returned. The first question becomes the title.
@@ -26,9 +29,11 @@ export function ask(conversation, text, now = Date.now()) {
   return answerAgain(conversation, conversation.turns.length, now);
 }
 
-// Remove the turns from `number` on, and add an empty answer.
+// Remove the turns from `number` on, and add an empty answer. An answer that was there becomes one of its others.
 export function answerAgain(conversation, number, now = Date.now()) {
   const answer = newAnswer(now);
+  const replaced = conversation.turns[number];
+  if (replaced) answer.others = versionsOf(replaced).filter(({ text }) => text);
   conversation.turns.splice(number, conversation.turns.length, answer);
   conversation.updated = now;
   return answer;
@@ -38,6 +43,22 @@ export function answerAgain(conversation, number, now = Date.now()) {
 export function goOn(conversation, answer, now = Date.now()) {
   conversation.updated = now;
   return Object.assign(answer, { end: "running", error: "" });
+}
+
+// All versions of an answer, the first one first. They have no others themselves.
+export function versionsOf({ others, ...shown }) {
+  return [...others, shown].sort((a, b) => timeOf(a) - timeOf(b));
+}
+
+// Show the version before (-1) or after (1) in the place of an answer. Returns it, or null if there is none.
+export function showVersion({ turns }, answer, step) {
+  const versions = versionsOf(answer);
+  const at = versions.findIndex(({ id }) => id === answer.id) + step;
+  const place = turns.indexOf(answer);
+  if (place < 0 || !versions[at]) return null;
+  const [chosen] = versions.splice(at, 1);
+  turns[place] = { ...chosen, others: versions };
+  return turns[place];
 }
 
 // Ask another question in the place of an earlier one; what came after it is gone.
@@ -107,10 +128,16 @@ function readTurn(turn, number) {
   const id = typeof turn.id === "string" ? turn.id : `0-${number}`; // the same in all tabs
   if (turn.role === "user") return { id, role: "user", text: turn.text };
   if (turn.role !== "assistant") return null;
+  const others = Array.isArray(turn.others) ? turn.others : [];
+  const readable = others.filter((one) => typeof one?.id === "string" && typeof one.text === "string");
+  return { ...readAnswer(turn, id), others: readable.map((one) => readAnswer(one, one.id)) };
+}
+
+function readAnswer(turn, id) {
   const end = ENDS.includes(turn.end) ? turn.end : "stop";
   return {
-    ...newAnswer(),
     id,
+    role: "assistant",
     text: turn.text,
     reasoning: typeof turn.reasoning === "string" ? turn.reasoning : "",
     end: end === "running" ? "interrupted" : end,

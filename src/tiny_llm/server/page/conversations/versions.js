@@ -1,6 +1,7 @@
 // Versions of a conversation: two tabs may change it, and nothing that either has added is lost. Pure.
 // A version is how often each tab has stored the conversation: an answer that grows is stored many times, and a tab
 // that wakes after it still sees that the stored version came from its own.
+import { timeOf } from "./conversation.js";
 
 const KEPT = 32; // tabs that a record names, those that have stored it last
 const OPEN = ["running", "interrupted"]; // another tab may still add to such an answer
@@ -26,10 +27,13 @@ export function takeOver(conversation, stored) {
     const own = known.get(turn.id);
     if (!own) return turn;
     known.delete(turn.id);
-    if (isFurther(own, turn)) lacks = true;
-    else if (own.end !== "running") Object.assign(own, turn);
+    const others = joined(own, turn);
+    if (isFurther(own, turn) || others.length > (turn.others ?? []).length) lacks = true;
+    if (!isFurther(own, turn) && own.end !== "running") Object.assign(own, turn);
+    if (own.role !== "user") own.others = others;
     return own;
   });
+  for (const { others = [] } of turns) for (const { id } of others) known.delete(id); // shown in another's place
   const versions = latest(conversation.versions, stored.versions);
   if (!knowsMine && known.size > 0) {
     lacks = true;
@@ -69,4 +73,8 @@ function isFurther(turn, other) {
   return more > 0 || (more === 0 && !OPEN.includes(turn.end) && OPEN.includes(other.end));
 }
 
-const timeOf = ({ id }) => Number.parseInt(id, 36);
+// The other versions of an answer that either of its states has.
+function joined({ others: own = [] }, { others: stored = [] }) {
+  const ids = new Set(stored.map(({ id }) => id));
+  return [...stored, ...own.filter(({ id }) => !ids.has(id))];
+}
