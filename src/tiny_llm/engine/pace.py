@@ -2,7 +2,7 @@
 
 A step gives each running answer one token. A prompt beside them makes it longer, on a CPU by about the time
 of its tokens, so the gap between two tokens of an answer is bounded by bounding the tokens of prompts. That
-must not keep a prompt for long: after `PATIENCE` seconds with prompts, steps are longer.
+must not keep a prompt for long: after `PATIENCE` seconds with prompts beside answers, steps are longer.
 """
 
 from collections import defaultdict, deque
@@ -42,7 +42,7 @@ class Pace:
         self._step = 0  # counts those with prompts
         self._since = 0  # steps with prompts since one without
         self._bound: int | None = None  # of the step that is planned
-        self._waited = 0.0  # seconds since a step that had no prompt, although it might
+        self._waited = 0.0  # seconds beside answers since a step that had no prompt, although it might
 
     def prompt_tokens(self, rows: int) -> int | None:
         """The tokens of prompts beside so many rows of answers and their drafts; None: no bound."""
@@ -65,8 +65,9 @@ class Pace:
         """How long a step took."""
         rows = sum(len(row.token_ids) for row in plan.rows)
         prompts = sum(len(row.token_ids) for row in plan.rows if row.is_prefill)
-        held = prompts > 0 or self._bound == 0
-        self._waited = self._waited + seconds if held else 0.0
+        if prompts < rows:  # prompts alone are not held up by answers
+            held = prompts > 0 or self._bound == 0
+            self._waited = self._waited + seconds if held else 0.0
         self._bound = None
         if not prompts:
             before = [time for number, time in self._alone if number == rows]
