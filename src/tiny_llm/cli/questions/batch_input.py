@@ -110,6 +110,8 @@ def read_object(number: int, line: bytes) -> Question:
     identity, limit = given.get("id"), given.get("max_tokens")
     if not isinstance(identity, str | int | None) or isinstance(identity, bool):
         raise InvalidLine(f"id: got {json_type(identity)}, expected a string or an integer")
+    if isinstance(identity, str):
+        check_whole("id", identity)
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer of at least 1")
     if "prompt" in given:
@@ -136,9 +138,14 @@ def check_text(place: str, given: Any) -> str:
         raise InvalidLine(f"{place}: got {json_type(given)}, expected a string")
     if not given.strip():
         raise InvalidLine(f"{place}: got an empty text, expected at least one word")
+    check_whole(place, given)
+    return check_length(given)
+
+
+def check_whole(place: str, given: str) -> None:
+    """Refuse what cannot be written in UTF-8."""
     if any("\ud800" <= character <= "\udfff" for character in given):
         raise InvalidLine(f"{place}: got half a character, \\ud800 to \\udfff, expected whole ones")
-    return check_length(given)
 
 
 def check_length(text: str) -> str:

@@ -67,7 +67,7 @@ class EarlierAnswers:
             record = self._read(number, line)
             if "error" in record:
                 continue
-            expected = known.get(record.get("line"))
+            expected = known.get(record["line"])
             names = ("line", "id", "prompt", "messages")
             if expected != {name: record[name] for name in names if name in record}:
                 raise self._refusal(number, "an answer to another question", "one of this --input")
@@ -98,7 +98,11 @@ class EarlierAnswers:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or not ("error" in record or "text" in record):
+        if (
+            not isinstance(record, dict)
+            or type(record.get("line")) is not int
+            or not ("error" in record or "text" in record)
+        ):
             raise self._refusal(number, "no answer of `batch`", "one on each line")
         return record
 
