@@ -181,3 +181,13 @@ def test_wrong_requests_are_refused(changed: dict[str, object], reason: str) -> 
 def test_wrong_limits_are_refused(options: dict[str, int], reason: str) -> None:
     with pytest.raises(ValueError, match=f"Scheduler: {reason}"):
         Scheduler(PagePool(10, 4), **options)  # type: ignore[arg-type]
+
+
+def test_all_answers_to_a_prompt_have_its_deadline() -> None:
+    engine = FakeEngine(Scheduler(PagePool(20, 4)))
+    engine.add([1] * 5, max_tokens=50, choices=3, deadline=10.0)
+    engine.step(1.0)
+    assert len(engine.scheduler.running) == 3
+    assert len(engine.step(10.0).expired) == 3
+    assert [state.reason for state in engine.states] == ["deadline"] * 3
+    assert_at_rest(engine, 20)

@@ -125,3 +125,14 @@ def test_one_answer_needs_no_fork() -> None:
     scheduler = Scheduler(PagePool(50, SIZE))
     state = FakeEngine(scheduler).add([1])
     assert scheduler.fork(state) == [state]
+
+
+def test_a_prompt_that_has_not_split_yet_counts_for_all_its_answers() -> None:
+    engine = FakeEngine(Scheduler(PagePool(50, 4), step_tokens=8, max_running=3))
+    for number in range(3):
+        engine.add([number] * 20, max_tokens=5, choices=2)
+    most = 0
+    while engine.scheduler.running or engine.scheduler.waiting:
+        engine.step()
+        most = max(most, len(engine.scheduler.running))
+    assert most == 2  # two more would be four
