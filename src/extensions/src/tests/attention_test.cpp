@@ -297,10 +297,35 @@ void test_absent_pages(const Kernels& kernels, const AttentionCase& c, int64_t p
       [&](int64_t g, int64_t i) { return fresh.lse(g, i); });
 }
 
+// The partial results of a task of several KV heads: those of a head lie after those of the heads before it.
+void test_partial_heads(const Kernels& kernels, const AttentionCase& c, int heads,
+                        const ExpectedAttention& whole) {
+  const CaseMemory fresh(c);
+  const PagedHeads paged(c, fresh.task(), heads, 16, false);
+  const int64_t group = c.gqa_heads / heads, width = c.E + 2, of_head = c.L * group * width;
+  const Guarded partial(heads * of_head * sizeof(float), Guard::after);
+  ForwardTask task = paged.task();
+  task.partial = partial.as<float>(), task.partial_head_stride = of_head;
+  task.sinks = nullptr, task.o = nullptr, task.lse = nullptr;
+  run(kernels, c.element, {task});
+  const auto row = [&](int64_t g, int64_t i) {
+    return partial.as<float>() + g / group * of_head + (i * group + g % group) * width;
+  };
+  const auto sum = [&](int64_t g, int64_t i) { return i < c.n_q ? row(g, i)[c.E + 1] : 0; };
+  compare(
+      c, whole, c.name() + ", partial results of " + std::to_string(heads) + " KV heads",
+      [&](int64_t g, int64_t i, int64_t e) {
+        const double o = sum(g, i) == 0 ? 0 : row(g, i)[e] / sum(g, i);
+        return std::ldexp(o, -static_cast<int>(g / group % 3));
+      },
+      [&](int64_t g, int64_t i) { return cpu::log_sum_exp(sum(g, i) == 0 ? 0 : row(g, i)[c.E], sum(g, i)); });
+}
+
 // A task of several KV heads.
 void test_heads_together(const Kernels& kernels, const AttentionCase& c) {
   if (c.gqa_heads % 2 || c.mask_kind != MaskKind::none) return;
   const ExpectedAttention whole = expected_attention(c);
+  if (!c.has_sinks) test_partial_heads(kernels, c, 2, whole);
   for (const int64_t page_size : {4, 16, 64, 128}) {
     AttentionCase hidden = c;
     hidden.hide_pages(page_size);
