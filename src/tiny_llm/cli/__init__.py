@@ -15,7 +15,7 @@ COMMANDS = {
     "generate": "answer one question",
     "chat": "talk to a model",
     "batch": "answer many questions at once: from a file, or sixteen built-in ones",
-    "serve": "answer requests of OpenAI's and Anthropic's clients over HTTP",
+    "serve": "answer requests of OpenAI's, Anthropic's and Ollama's clients over HTTP",
     "bench": "measure prefill and decode speed",
     "export": "dequantize a model into a folder that transformers can load",
     "warm-up": "compile the GPU kernels of a model, so that its first answer starts sooner",
@@ -116,7 +116,8 @@ def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -
     if unknown:
         # The command is known by now; argparse reports arguments that it does not take to the main parser.
         parser.prog = options.program
-        parser.error(
-            f"{unknown[0]}: {'unknown option' if unknown[0].startswith('-') else 'unexpected argument'}"
-        )
+        problem = "unknown option" if unknown[0].startswith("-") else "unexpected argument"
+        if problem == "unexpected argument" and "prompt" in options:
+            problem += "; give the question by --prompt"
+        parser.error(f"{unknown[0]}: {problem}")
     return exit_code_of(options.program, lambda: options.run(options))

@@ -1,7 +1,8 @@
-"""`tiny-llm serve`: answer the requests of OpenAI's clients over HTTP."""
+"""`tiny-llm serve`: answer the requests of OpenAI's, Anthropic's and Ollama's clients over HTTP."""
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import re
@@ -274,7 +275,8 @@ def bind(open_address: Callable[[str, int], socket.socket], host: str, number: i
             f"--host: got {host}, expected an address of this machine ({error.strerror})"
         ) from error
     except OSError as error:
-        raise Failure(f"--port: cannot listen at {host}, port {number}: {error.strerror}") from error
+        advice = "; 0 takes a free port" if error.errno == errno.EADDRINUSE else ""
+        raise Failure(f"--port: cannot listen at {host}, port {number}: {error.strerror}{advice}") from error
 
 
 def announce(address: str, names: list[str], with_key: bool) -> None:
