@@ -231,6 +231,8 @@ def test_the_time_limit_of_a_request_includes_its_body() -> None:
         answer = parse(read_all(connection))
         assert (answer.status, answer.error["code"]) == (503, "deadline")
         assert answer.headers["connection"] == "close"
+        assert answer.headers["x-should-retry"] == "false"
+        assert "retry-after" not in answer.headers
 
 
 @pytest.mark.parametrize("new", [True, False])

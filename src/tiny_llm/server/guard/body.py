@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..deadline import Deadline
 from ..disconnect import Client
-from ..errors import ApiError, is_ollama
+from ..errors import RETRY, ApiError, is_ollama
 from ..settings import Settings
 from .respond import send_error
 
@@ -103,7 +103,8 @@ async def _read_in_time(receive: Receive, body: Body, client: Client, deadline: 
     except ApiError as error:
         if error.status != 503:
             raise
-        raise EarlyError(503, error.message, code=error.code, headers=CLOSE) from error
+        retry = RETRY in error.headers
+        raise EarlyError(503, error.message, code=error.code, headers=CLOSE, retry=retry) from error
 
 
 async def _read(receive: Receive, body: Body) -> None:
