@@ -21,10 +21,10 @@ from ..support.virtual_time import at_once, now
 LONG = 2000  # tokens, far more than come while a test runs
 
 
-def send(server: RunningServer, **fields: object) -> socket.socket:
+def send(server: RunningServer, path: str = "/v1/completions", **fields: object) -> socket.socket:
     """A request, whose connection stays open."""
     body = json.dumps(fields).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     connection = server.connect()
     connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
     return connection

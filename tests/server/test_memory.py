@@ -34,6 +34,7 @@ POSTS = 48
 SERVER = str(Path(run.__file__).parent)
 STATUS = Path("/proc/self/status")
 large = {"a": "b " * 100_000}
+USER = {"role": "user", "content": "Once"}
 
 
 @contextmanager
@@ -163,15 +164,27 @@ def test_a_drain_leaves_no_cycle() -> None:
         at_rest(server)
 
 
-def test_a_body_and_its_fields_are_free_while_the_answer_streams() -> None:
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/completions", {"prompt": "Once", "max_tokens": LONG}),
+        ("/v1/chat/completions", {"messages": [USER]}),
+        ("/v1/messages", {"messages": [USER], "max_tokens": LONG}),
+        ("/v1/responses", {"input": [USER, {"type": "reasoning", "name": "b" * 4 * MIB}], "metadata": {}}),
+        ("/v1/responses", {"input": "Once", "metadata": {"a": [[]] * 60_000}}),  # which its answer repeats
+        ("/api/chat", {"messages": [USER]}),
+    ],
+)
+def test_a_body_and_its_fields_are_free_while_the_answer_streams(path: str, fields: dict[str, Any]) -> None:
+    fields = {"metadata": {"a": "b" * 4 * MIB}, **fields}
     with running(FakeEngine(delay=0.01)) as server:
         tracemalloc.start()
         try:
-            connection = send(
-                server, prompt="Once", max_tokens=LONG, stream=True, metadata={"a": "b" * 4 * MIB}
-            )
+            connection = send(server, path, stream=True, **fields)
             assert connection.recv(15) == b"HTTP/1.1 200 OK"
-            wait_until(lambda: tracemalloc.get_traced_memory()[0] < MIB)  # a thread may still end its call
+            wait_until(
+                lambda: tracemalloc.get_traced_memory()[0] < 2 * MIB
+            )  # a thread may still end its call
             assert server.engine.running
         finally:
             tracemalloc.stop()

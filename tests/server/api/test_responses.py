@@ -221,6 +221,7 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
         ({"input": "a", "top_logprobs": 50}, "top_logprobs"),
+        ({"input": "a", "metadata": {"a": "b" * 2**21}}, "metadata"),
         ({"input": "a", "reasoning": {"effort": "low", "summary": "detailed"}}, "reasoning.summary"),
     ],
 )

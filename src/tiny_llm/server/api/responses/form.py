@@ -1,8 +1,10 @@
 """The form of answers of /v1/responses: output items, and typed events with numbers."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from ....engine import Event
 from ...door import Tokenizer
@@ -18,12 +20,15 @@ PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 class ResponseForm:
-    """Of one request. Events are numbered, so the form is used for one answer only."""
+    """Of one request. Events are numbered, so the form is used for one answer only.
+
+    repeated: what the answer repeats of the request, as JSON: as objects it would take far more memory.
+    """
 
     id_prefix = "resp"
 
-    def __init__(self, fields: ResponseFields):
-        self._fields = fields
+    def __init__(self, repeated: Mapping[str, bytes]):
+        self._repeated = {name: msgspec.Raw(value) for name, value in repeated.items()}
         self._number = 0
         self._choice: ResponseChoice | None = None
 
@@ -60,7 +65,6 @@ class ResponseForm:
         return response
 
     def _response(self, job: Job, status: str, usage: Usage | None) -> dict[str, Any]:
-        fields = self._fields
         return {
             "id": job.id,
             "object": "response",
@@ -68,25 +72,33 @@ class ResponseForm:
             "status": status,
             "error": None,
             "incomplete_details": None,
-            "instructions": fields.instructions,
-            "max_output_tokens": fields.max_output_tokens,
             "model": job.model.name,
             "output": [] if self._choice is None else self._choice.items,
-            "parallel_tool_calls": fields.parallel_tool_calls is not False,
             "previous_response_id": None,
-            "reasoning": {"effort": fields.reasoning.effort if fields.reasoning else None, "summary": None},
             "store": False,
-            "temperature": 1.0 if fields.temperature is None else fields.temperature,
-            "text": {"format": (fields.text and fields.text.format) or {"type": "text"}},
-            "tool_choice": fields.tool_choice or "auto",
-            "tools": fields.tools or [],
-            "top_logprobs": fields.top_logprobs or 0,
-            "top_p": 1.0 if fields.top_p is None else fields.top_p,
             "truncation": "disabled",
             "usage": None if usage is None else _usage(usage),
-            "user": fields.user,
-            "metadata": fields.metadata or {},
+            **self._repeated,
         }
+
+
+def repeat(fields: ResponseFields) -> dict[str, bytes]:
+    """What an answer repeats of its request, as JSON, with the values of fields that were not given."""
+    repeated = {
+        "instructions": fields.instructions,
+        "max_output_tokens": fields.max_output_tokens,
+        "parallel_tool_calls": fields.parallel_tool_calls is not False,
+        "reasoning": {"effort": fields.reasoning.effort if fields.reasoning else None, "summary": None},
+        "temperature": 1.0 if fields.temperature is None else fields.temperature,
+        "text": {"format": (fields.text and fields.text.format) or {"type": "text"}},
+        "tool_choice": fields.tool_choice or "auto",
+        "tools": fields.tools or [],
+        "top_logprobs": fields.top_logprobs or 0,
+        "top_p": 1.0 if fields.top_p is None else fields.top_p,
+        "user": fields.user,
+        "metadata": fields.metadata or {},
+    }
+    return {name: encode(value) for name, value in repeated.items()}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..fields import (
 from ..fields import Part as ChatPart
 from ..job import Job
 from .fields import FunctionTool, Item, Part, ResponseFields
-from .form import ResponseForm
+from .form import ResponseForm, repeat
 
 TEXT_PARTS = ("input_text", "output_text", "text")
 LOGPROBS = "message.output_text.logprobs"
@@ -32,9 +32,13 @@ NO_EFFORT = ("none", "minimal")
 
 def prepare_response(fields: ResponseFields, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    chat = read_chat(fields, model)
-    fields.input = ""  # which the answer does not repeat
-    return prepare_chat(chat, model, settings, ResponseForm(fields))
+    repeated = repeat(fields)
+    if sum(map(len, repeated.values())) > settings.max_prompt_chars:  # held until the answer ends
+        largest = max(repeated, key=lambda name: len(repeated[name]))
+        raise bad_value(
+            largest, f"with all that the answer repeats, at most {settings.max_prompt_chars} bytes"
+        )
+    return prepare_chat(read_chat(fields, model), model, settings, ResponseForm(repeated))
 
 
 def count_input(fields: ResponseFields, model: ServedModel, settings: Settings) -> dict[str, Any]:
