@@ -140,6 +140,8 @@ def test_a_request_without_a_prompt_finds_the_model_loaded(
         (generate, {"template": "x"}, "template: this server"),
         (generate, {"context": [1]}, "context: this server"),
         (generate, {"raw": True, "system": "x"}, "system: expected none beside raw"),
+        (generate, {"raw": True, "top_logprobs": 2}, "top_logprobs: expected none beside raw"),
+        (generate, {"raw": True, "options": {"stop": ["x"] * 100}}, "options.stop: expected at most"),
         (chat, {"format": "xml"}, "format: expected json or"),
         (chat, {"format": {"type": "x"}}, "grammar: got a json_schema"),
         (chat, {"think": True}, "think: the model"),

@@ -235,6 +235,8 @@ def test_fields_reach_the_engine(server: RunningServer, client: anthropic.Anthro
     sampling = server.engine.requests[-1].sampling
     assert (sampling.temp, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
     assert (sampling.max_tokens, sampling.stop) == (3, ("x",))
+    client.messages.create(model="fake", max_tokens=3, messages=[USER], extra_body={"top_k": 0})
+    assert server.engine.requests[-1].sampling.top_k is None
 
 
 def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.Anthropic) -> None:
@@ -260,6 +262,8 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
     "fields",
     [
         {"messages": []},
+        {"messages": [{"role": "user", "content": []}]},
+        {"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]},
         {"max_tokens": None},
         {"max_tokens": 0},
         {"messages": [{"role": "system", "content": "a"}]},

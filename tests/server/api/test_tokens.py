@@ -96,6 +96,13 @@ def test_the_tokens_of_a_chat_are_those_of_its_prompt(server: RunningServer) -> 
         ("/tokenize", {"prompt": "a", "messages": [USER]}, "prompt"),
         ("/tokenize", {"prompt": ["a"]}, "prompt"),
         ("/tokenize", {"prompt": "a" * 10**6}, "prompt"),
+        ("/tokenize", {"prompt": "a", "tools": [FUNCTION]}, "tools"),
+        ("/tokenize", {"prompt": "a", "continue_final_message": True}, "continue_final_message"),
+        (
+            "/tokenize",
+            {"prompt": "a", "chat_template_kwargs": {"enable_thinking": True}},
+            "chat_template_kwargs",
+        ),
         ("/tokenize", {"messages": []}, "messages"),
         ("/tokenize", {"messages": [USER], "add_special_tokens": True}, "add_special_tokens"),
         ("/tokenize", {"messages": [{"role": "x", "content": "a"}]}, "messages[0].role"),

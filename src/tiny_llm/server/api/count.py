@@ -25,6 +25,9 @@ def tokenize(fields: TokenizeFields, model: ServedModel, settings: Settings) -> 
         raise bad_value("prompt", "either a prompt or messages")
     if fields.messages is not None and fields.add_special_tokens:
         raise unsupported("add_special_tokens", "expected false: the chat template writes them")
+    for name in ("tools", "continue_final_message", "chat_template_kwargs"):
+        if fields.prompt is not None and getattr(fields, name):
+            raise bad_value(name, "none beside a prompt")
     if fields.prompt is None:
         ids = _chat_ids(msgspec.convert(fields, ChatFields, from_attributes=True), model, settings)
     else:

@@ -74,7 +74,7 @@ class AnthropicFields(AnthropicPrompt, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     stop_sequences: list[StopString] | None = None
     stream: bool | None = None
     metadata: dict[str, Any] | None = None

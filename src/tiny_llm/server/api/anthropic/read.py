@@ -56,11 +56,13 @@ def count_messages(fields: AnthropicPrompt, model: ServedModel, settings: Settin
 
 def read_chat(fields: AnthropicPrompt, model: ServedModel, **others: Any) -> ChatFields:
     """A final message of the assistant is the begin of the answer."""
-    messages = [*read_system(fields), *read_messages(fields)]
-    final = messages[-1] if messages else None
+    messages = list(read_messages(fields))
+    if not messages:
+        raise bad_value("messages", "at least one with a text, a call or a result")
+    final = messages[-1]
     return ChatFields(
-        messages=messages,
-        continue_final_message=final is not None and final.role == "assistant" and not final.tool_calls,
+        messages=[*read_system(fields), *messages],
+        continue_final_message=final.role == "assistant" and not final.tool_calls,
         response_format=read_format(fields),
         tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
         tool_choice=read_tool_choice(fields),

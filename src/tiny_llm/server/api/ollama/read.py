@@ -1,6 +1,7 @@
 """From the fields of Ollama's interface to those of a chat or a completion, which mean the same."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -59,11 +60,12 @@ def prepare_generate(fields: OllamaGenerate, model: ServedModel, settings: Setti
         system = [Message(role="system", content=fields.system)] if fields.system else []
         messages = [*system, Message(role="user", content=fields.prompt)]
         return chat_job(fields, messages, model, settings, form)
-    for name in ("system", "think", "logprobs"):
+    for name in ("system", "think", "logprobs", "top_logprobs"):
         if getattr(fields, name):
             raise bad_value(name, "none beside raw")
     completion = CompletionFields(prompt=fields.prompt, **common_fields(fields))
-    job = prepare_completion(completion, model, settings)
+    with renaming():
+        job = prepare_completion(completion, model, settings)
     job = replace(job, form=form, choices=[TimedChoice(choice) for choice in job.choices])
     return with_limit(job, fields.options or Options())
 
@@ -80,10 +82,8 @@ def chat_job(
         chat_template_kwargs={"enable_thinking": read_think(fields)},
         **common_fields(fields),
     )
-    try:
+    with renaming():
         job = prepare_chat(chat, model, settings, form)
-    except ApiError as error:
-        raise renamed(error) from error
     return with_limit(job, fields.options or Options())
 
 
@@ -185,10 +185,14 @@ def read_format(fields: OllamaFields) -> ResponseFormat | None:
             raise bad_value("format", "json or a JSON schema")
 
 
-def renamed(error: ApiError) -> ApiError:
-    """The same error with the name that the client used."""
-    name = RENAMED.get(error.param or "")
-    if name is None:
-        return error
-    message = error.message.replace(f"{error.param}:", f"{name}:", 1)
-    return ApiError(error.status, message, param=name, code=error.code)
+@contextmanager
+def renaming() -> Iterator[None]:
+    """A block whose errors get the names that the client used."""
+    try:
+        yield
+    except ApiError as error:
+        name = RENAMED.get(error.param or "")
+        if name is None:
+            raise
+        message = error.message.replace(f"{error.param}:", f"{name}:", 1)
+        raise ApiError(error.status, message, param=name, code=error.code) from error
