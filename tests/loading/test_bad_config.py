@@ -30,6 +30,7 @@ FIELDS = [
     ("layer_types", 3, "got 3, expected a list"),
     ("rope_scaling", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
     ("rope_parameters", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
+    ("rope_scaling", {"factor": 4.0}, "rope_type: got nothing, expected 'yarn' beside factor"),
     ("rope_scaling", {"type": "yarn"}, "factor: got nothing, expected a number from 1 to 1024"),
     ("rope_scaling", YARN | {"factor": 0.5}, "factor: got 0.5, expected a number from 1"),
     ("rope_scaling", YARN | {"factor": True}, "factor: got True, expected a number from 1"),

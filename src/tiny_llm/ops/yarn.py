@@ -71,8 +71,10 @@ def read_rope_scaling(values: Mapping[str, Any] | None, positions: int, base: fl
     ArgumentError with the name of a field that is wrong or not supported.
     """
     given = {name: value for name, value in (values or {}).items() if value is not None}
-    kind = given.get("rope_type", given.get("type", "default"))
-    if kind == "default":
+    kind = given.get("rope_type", given.get("type"))
+    if kind is None and (field := next((name for name in FIELDS if name in given), None)):
+        raise ArgumentError("", "rope_type", "nothing", f"'yarn' beside {field}")
+    if kind in (None, "default"):
         return None
     if kind != "yarn":
         raise ArgumentError("", "rope_type", repr(kind)[:80], "'default' or 'yarn'")
