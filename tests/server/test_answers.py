@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+
+from tiny_llm.generation.result import TokenLogprobs
+from tiny_llm.server.api.logprobs import CompletionLogprobs, chat_logprobs
 
 from ..support.serving.fake_engine import embedded_tokenizer
 from ..support.serving.running import RunningServer
@@ -198,3 +202,13 @@ def test_an_echo_has_the_log_probabilities_of_the_prompt(
     assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
     for token, place in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
         assert choice["text"][place : place + len(token)] == token
+
+
+def test_the_log_probability_of_what_cannot_be_is_a_number() -> None:
+    """JSON has no infinity."""
+    entries = [TokenLogprobs(300, -math.inf, ((301, -math.inf), (302, -0.5)))]
+    (chat,) = chat_logprobs(entries, embedded_tokenizer())["content"]
+    assert [chat["logprob"], *(top["logprob"] for top in chat["top_logprobs"])] == [-9999.0, -9999.0, -0.5]
+    plain = CompletionLogprobs(embedded_tokenizer()).shape(entries)
+    assert plain["token_logprobs"] == [-9999.0]
+    assert list(plain["top_logprobs"][0].values()) == [-9999.0, -0.5]

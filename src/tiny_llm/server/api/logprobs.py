@@ -30,10 +30,6 @@ class CompletionLogprobs:
         self._tokenizer = tokenizer
         self._offset = 0  # the place of the next token in the text
 
-    def skip(self, text: str) -> None:
-        """This text has no log probabilities."""
-        self._offset += len(text)
-
     def shape(self, entries: Iterable[TokenLogprobs | int]) -> dict[str, list[Any]]:
         """The entries of the next tokens; of a first token, which has none, the id."""
         shaped: dict[str, list[Any]] = {

@@ -121,7 +121,6 @@ class CompletionChoice:
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """One entry, unless there is nothing new."""
         if event.prompt_logprobs is None:
-            self._shaper.skip(self._echo)
             known: list[TokenLogprobs | int] = list(event.logprobs or ())
         else:
             known = [self._first, *event.prompt_logprobs, *(event.logprobs or ())]
