@@ -95,6 +95,8 @@ def run_tests(arguments: list[str]) -> None:
         folder = commands.existing(options.solution)
         command, environment = workspace.pytest_command(folder, [*chosen, *others])
         sys.exit(crash.run_reporting(folder.name, command, environment))
+    # Containers often set it; then each of hundreds of processes compiles the same modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *chosen, *others])
 
 

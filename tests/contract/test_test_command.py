@@ -46,6 +46,14 @@ def test_a_chapter_runs_verbosely_and_the_exit_status_is_that_of_pytest():
     assert "collected" in result.stdout
 
 
+def test_modules_are_compiled_once_for_all_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    test = tmp_path / "test_bytecode.py"
+    test.write_text("import sys\n\ndef test_bytecode():\n    assert not sys.dont_write_bytecode\n")
+    result = course_test("--", str(test))
+    assert result.returncode == 0, result.stdout
+
+
 def test_a_run_prints_the_chapter_first_and_the_reasons_of_skipped_tests_last():
     (chapter,) = [chapter for chapter in timetable() if (chapter["week"], chapter["days"][0]) == (1, 1)]
     result = course_test("--week", "1", "--day", "1", "--", "-k", "softmax_of_a_row_of_minus_infinity")
