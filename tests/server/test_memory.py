@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import QueueFull
-from tiny_llm.server import app, endpoint, run
-from tiny_llm.server.api.decode import decode
+from tiny_llm.server import app, run
+from tiny_llm.server.api import decode
 from tiny_llm.server.guard.body import Bodies
 
 from ..support.serving.fake_engine import FakeEngine
@@ -27,7 +27,7 @@ from ..support.serving.running import SECONDS, RunningServer, running, wait_unti
 from .test_disconnects import LONG, reset, send
 from .test_limits import HEAD
 from .test_program import FAKE, started
-from .test_waiting import LINES, fields_of, lines
+from .test_waiting import LINES, fields_of, lines, slow_prompts
 
 MIB = 2**20
 POSTS = 48
@@ -196,14 +196,12 @@ def test_a_body_counts_while_a_thread_decodes_it_for_a_client_that_has_gone(
 ) -> None:
     bodies, begun, over = Bodies(), threading.Event(), threading.Event()
 
-    def slow(body: bytearray, fields: Any) -> Any:
-        with memoryview(body):  # as while it is read
-            begun.set()
-            assert over.wait(SECONDS)
-        return decode(body, fields)
+    def slow(names: set[str], given: dict[str, Any]) -> None:
+        begun.set()
+        assert over.wait(SECONDS)
 
     monkeypatch.setattr(app, "Bodies", lambda: bodies)
-    monkeypatch.setattr(endpoint, "decode", slow)
+    monkeypatch.setattr(decode, "_check_unknown", slow)  # its last step
     with running(FakeEngine(), inline_body=1000) as server:
         connection = send(server, prompt="a" * 2000)
         assert begun.wait(SECONDS)
@@ -211,6 +209,21 @@ def test_a_body_counts_while_a_thread_decodes_it_for_a_client_that_has_gone(
         wait_until(lambda: server.server.lifecycle.in_flight == 0)
         assert bodies.held >= 2000
         over.set()
+        wait_until(lambda: bodies.held == 0)
+
+
+def test_a_body_counts_while_a_thread_makes_its_prompt_for_a_client_that_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bodies, engine = Bodies(), FakeEngine()
+    monkeypatch.setattr(app, "Bodies", lambda: bodies)
+    with running(engine) as server, slow_prompts(engine) as gate:
+        connection = send(server, prompt="Once", metadata=large)
+        wait_until(lambda: gate.entered == 1)
+        reset(connection)
+        wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert bodies.held >= 200_000
+        gate.open()
         wait_until(lambda: bodies.held == 0)
 
 

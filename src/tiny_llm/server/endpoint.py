@@ -1,5 +1,6 @@
 """Routes whose requests have a body: body, fields, job, engine, answer; or body, fields, answer."""
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from .api.job import Job
 from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
 from .errors import checking
-from .guard.body import Bodies, EarlyError, body_of, send_and_linger
+from .guard.body import Bodies, Body, EarlyError, body_of, send_and_linger
 from .json_lines import as_lines
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
@@ -72,14 +73,17 @@ class BodyEndpoint(ABC):
             await answer(scope, receive, send)
 
     @abstractmethod
-    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
         """The answer. Until then a request leaves every line that it waits in when its client goes or its
         time is over."""
 
-    async def _decoded(self, body: bytearray) -> RequestFields:
-        if len(body) <= self._service.settings.inline_body:
-            return decode(body, self.fields)
-        return await self._service.body_threads.run(decode, body, self.fields)
+    async def _decoded(self, body: Body) -> RequestFields:
+        if len(body.content) <= self._service.settings.inline_body:
+            fields = decode(body.content, self.fields)
+        else:
+            fields = await self._service.body_threads.run(decode, body.content, self.fields)
+        body.fields = weakref.ref(fields)
+        return fields
 
 
 class PromptEndpoint(BodyEndpoint):
@@ -94,7 +98,7 @@ class PromptEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._compute = compute
 
-    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
         service = self._service
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = service.models.find(fields.model)
@@ -115,7 +119,7 @@ class AnswerEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._prepare = prepare
 
-    async def _started(self, body: bytearray, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
         """The answer of the job, which is in the engine."""
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = self._service.models.find(fields.model)

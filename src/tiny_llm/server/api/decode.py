@@ -57,13 +57,14 @@ _seen: set[str] = set()
 
 def decode(body: bytes | bytearray, kind: type[Fields]) -> Fields:
     """The fields of a body; unknown ones are accepted, and each of their names is logged once."""
-    given = _read_json(body, kind)
-    try:
-        fields = msgspec.convert(given, kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from error
-    _check_unknown(given.keys() - {field.encode_name for field in msgspec.structs.fields(kind)}, given)
-    return fields
+    with memoryview(body):  # a body counts while a thread has its values, also if its client has gone
+        given = _read_json(body, kind)
+        try:
+            fields = msgspec.convert(given, kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise _refusal(str(error)) from error
+        _check_unknown(given.keys() - {field.encode_name for field in msgspec.structs.fields(kind)}, given)
+        return fields
 
 
 def _read_json(body: bytes | bytearray, kind: type[Fields]) -> Any:

@@ -37,7 +37,7 @@ class StructuredOutputs(Struct, kw_only=True):
     json_object: bool | None = None
 
 
-class RequestFields(Struct, kw_only=True):
+class RequestFields(Struct, kw_only=True, weakref=True):
     """What all routes that answer with a model have in common."""
 
     model: str | None = None

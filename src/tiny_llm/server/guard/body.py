@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
@@ -33,11 +35,12 @@ class Bodies:
 
 @dataclass(slots=True)
 class Body:
-    """The bytes of one request, and its part of what all hold."""
+    """The bytes of one request, what they were decoded to, and its part of what all hold."""
 
     bodies: Bodies
     settings: Settings
     content: bytearray = field(default_factory=bytearray)
+    fields: weakref.ref[msgspec.Struct] | None = None
     held: int = 0
 
     def hold(self, size: int) -> None:
@@ -49,10 +52,13 @@ class Body:
         self.held += size
 
     def release(self) -> None:
-        """Now, or when the thread that decodes it has ended: its client may have gone."""
+        """Now, or when the thread that works with it has ended: its client may have gone."""
         try:
             self.content.clear()
-        except BufferError:
+            in_use = self.fields is not None and self.fields() is not None
+        except BufferError:  # it is being decoded
+            in_use = True
+        if in_use:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.release)
         else:
             self.bodies.held -= self.held
@@ -61,8 +67,8 @@ class Body:
 @contextlib.asynccontextmanager
 async def body_of(
     scope: Scope, receive: Receive, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
-) -> AsyncIterator[bytearray]:
-    """The bytes, which are gone at the end of the block, whoever still has them.
+) -> AsyncIterator[Body]:
+    """The body, whose bytes are gone at the end of the block, whoever still has them.
 
     415, 413 or 408 if it is not JSON, too large or too slow. 503 if all bodies take too much memory, if the
     client is dropped, or if its request has no time left. A browser sends another site's request only with
@@ -87,7 +93,7 @@ async def body_of(
         if body.held + size > settings.max_bodies:
             raise ApiError(413, "the body has too many values", code="body_too_large")
         body.hold(size)
-        yield body.content
+        yield body
     finally:
         body.release()
 
