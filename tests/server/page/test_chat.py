@@ -121,6 +121,19 @@ def test_an_answer_that_reached_the_maximum_length_is_continued(page: ChatPage, 
     assert page.texts == ["Count", f"{cut}, and the rest."]
 
 
+def test_the_share_of_the_context_is_shown(page: ChatPage, engine: FakeEngine) -> None:
+    assert page.tab.locator("#context").inner_text() == ""
+    page.ask("One " * 50)
+    usage = page.stored[0]["turns"][1]["usage"]
+    share = round(100 * (usage["prompt"] + usage["generated"]) / engine.context)
+    assert page.tab.locator("#context").inner_text() == f"{share} % of the context used"
+    assert share > 0
+    page.ask("Two " * 880)
+    assert page.tab.locator("#context").evaluate("(one) => one.className") == "problem"
+    page.tab.locator("#conversations .new-conversation").click()
+    assert page.tab.locator("#context").inner_text() == ""
+
+
 def test_an_edited_question_continues_from_there(page: ChatPage, engine: FakeEngine) -> None:
     for question in ("One", "Two", "Three"):
         page.ask(question)

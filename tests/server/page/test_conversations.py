@@ -160,6 +160,20 @@ def test_an_answer_that_another_tab_replaces_stops(
     assert other.problems == []
 
 
+def test_conversations_are_found_by_their_words(page: ChatPage) -> None:
+    for question in ("About Lighthouses", "About ships"):
+        begin_another(page)
+        page.ask(question)
+    search = page.tab.get_by_label("Search in the conversations")
+    search.fill("FORTY light")
+    assert page.titles == ["About Lighthouses"]
+    search.fill("trains")
+    page.tab.get_by_text("No conversation has these words.").wait_for()
+    assert page.titles == []
+    search.press("Escape")
+    assert page.titles == ["About ships", "About Lighthouses"]
+
+
 def test_names_can_be_changed(page: ChatPage) -> None:
     page.ask("One")
     page.tab.locator("#conversation-list li").hover()

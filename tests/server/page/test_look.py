@@ -188,6 +188,57 @@ def test_everything_has_a_name_and_answers_are_announced(page: ChatPage) -> None
     assert page.tab.locator("[role=log]").get_attribute("aria-label") == "Conversation"
 
 
+def test_a_question_mark_shows_the_keys(page: ChatPage) -> None:
+    press = page.tab.keyboard.press
+    keys = page.tab.get_by_role("dialog", name="Keys")
+    press("?")
+    assert page.tab.input_value("#question") == "?", "it is written where one writes"
+    page.tab.locator("#theme").focus()
+    press("?")
+    keys.wait_for()
+    contrast, text = page.evaluate(CONTRAST)
+    assert contrast >= 4.5, text
+    press("Escape")
+    assert keys.is_hidden()
+    assert focused(page) == "theme"
+    press("/")
+    assert focused(page) == "question"
+    page.tab.get_by_role("button", name="All keys").click()
+    keys.get_by_role("button", name="Close").click()
+    assert keys.is_hidden()
+
+
+# How far the first thing that is seen below the last answer is from the left edge of its text, and how much
+# texts there differ in height.
+FOOT = """() => {
+  const foot = document.querySelector(".turn:last-child footer");
+  const inside = (one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one.querySelector("svg") ?? one);
+    return (one.querySelector("svg") ?? range).getBoundingClientRect();
+  };
+  const shown = [...foot.children].filter((one) => one.checkVisibility());
+  const texts = shown.filter((one) => one.textContent).map(inside);
+  const middles = texts.map(({ top, bottom }) => (top + bottom) / 2);
+  const left = inside(shown[0]).left - foot.parentElement.getBoundingClientRect().left;
+  return [left, Math.max(...middles) - Math.min(...middles)];
+}"""
+
+
+def test_the_line_below_an_answer_begins_where_its_text_does(page: ChatPage, engine: FakeEngine) -> None:
+    page.ask("One")
+    assert page.evaluate(FOOT) == pytest.approx([0, 0], abs=0.6)
+    engine.delay = 5
+    page.begin("Stopped before its first word")
+    page.wait("document.querySelectorAll('.answer').length === 2")
+    page.tab.keyboard.press("Escape")
+    page.answer()
+    assert page.last(".stats") == "stopped"
+    assert page.evaluate(FOOT) == pytest.approx([0, 0], abs=0.6)
+    page.evaluate("() => { document.querySelector('.turn:last-child footer').children[1].hidden = true }")
+    assert page.evaluate(FOOT) == pytest.approx([0, 0], abs=0.6), "an earlier answer"
+
+
 def test_code_can_be_copied(new_page: Open, served: RunningServer, engine: FakeEngine) -> None:
     page = new_page(served, permissions=["clipboard-read", "clipboard-write"]).open()
     engine.script = "So:\n\n```py\nif a < b:\n    print('&lt;')\n```\n"

@@ -1,13 +1,18 @@
 // The page: conversations, the answers that are coming, and what the buttons do.
+import { startAttach } from "./chat/attach.js";
 import { listModels } from "./chat/client.js";
 import { Composer } from "./chat/composer.js";
+import { contextOf } from "./chat/context.js";
 import { AnswerError, sentenceOf } from "./chat/errors.js";
 import { Log } from "./chat/log.js";
 import { Run } from "./chat/run.js";
 import { answerAgain, ask, askInstead, configure, goOn, rename, showVersion } from "./conversations/conversation.js";
 import { Shelf } from "./conversations/shelf.js";
 import { Sidebar } from "./conversations/sidebar.js";
+import { startTransfer } from "./conversations/transfer.js";
+import { byId } from "./dom.js";
 import { addDrawer, closeOverlays, isNarrow, startDrawers } from "./drawers.js";
+import { startHelp } from "./help.js";
 import { announce, notify } from "./notices.js";
 import { LivePanel } from "./panel/panel.js";
 import { SettingsForm } from "./settings/form.js";
@@ -49,6 +54,9 @@ function showState() {
   const { current, conversations } = shelf;
   composer.setRunning(runs.has(current.id));
   sidebar.show(conversations, current, ({ id }) => runs.has(id));
+  const context = contextOf(current.turns, models.context(current.model));
+  byId("context").textContent = context?.sentence ?? "";
+  byId("context").classList.toggle("problem", Boolean(context?.nearly));
   document.title = current.title ? `${current.title} – tiny-llm` : "tiny-llm";
 }
 
@@ -167,6 +175,13 @@ function changeCurrent(parts) {
   configure(current, parts);
   shelf.save(current);
   shelf.keepDefaults(current);
+  showState();
+}
+
+function importAll(conversations) {
+  shelf.add(conversations);
+  log.draw(shelf.current);
+  showState();
 }
 
 // Take over what another tab has done to a conversation. An answer of this tab comes on, unless that has
@@ -192,6 +207,7 @@ async function loadModels() {
   try {
     models.fill(await listModels());
     shelf.current.model = models.show(shelf.current.model);
+    showState();
   } catch (error) {
     if (!(error instanceof AnswerError)) throw error;
     const action = error.status === 401 ? "Enter it" : "Try again";
@@ -214,6 +230,9 @@ addDrawer("conversations", "left");
 addDrawer("settings", "right");
 addDrawer("live", "right", (open) => panel.show(open));
 startDrawers();
+startAttach((text) => composer.add(text));
+startTransfer({ conversations: () => shelf.conversations, onImport: importAll });
+startHelp();
 showAll();
 if (!isNarrow()) composer.focus();
 loadModels();

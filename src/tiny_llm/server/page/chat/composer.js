@@ -29,6 +29,14 @@ export class Composer {
     this.onSend(text);
   }
 
+  // Add a part to the question.
+  add(text) {
+    this.area.value = `${[this.area.value.trimEnd(), text].filter(Boolean).join("\n\n")}\n\n`;
+    this.fit();
+    this.focus();
+    this.area.scrollTop = this.area.scrollHeight;
+  }
+
   setRunning(running) {
     this.running = running;
     const label = running ? "Stop (Esc)" : "Send (Enter)";

@@ -80,6 +80,14 @@ export class Shelf {
     return performance.now() - this.saved > SAVE_SECONDS * 1000;
   }
 
+  // Join conversations of a file with those that are here: nothing of either is lost.
+  add(conversations) {
+    for (const one of conversations) {
+      const known = this.conversations.find(({ id }) => id === one.id);
+      if (!known || takeOver(known, one) !== "same") this.save(known ?? one);
+    }
+  }
+
   // Delete, with a way back.
   remove(conversation, onBack) {
     this.drop(conversation);

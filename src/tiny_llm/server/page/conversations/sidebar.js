@@ -1,16 +1,29 @@
-// The list of conversations: choose, rename, delete.
+// The list of conversations: search, choose, rename, delete.
 import { byId, iconButton, make } from "../dom.js";
+import { isFound } from "./search.js";
 
 export class Sidebar {
   // `actions` has choose(conversation), rename(conversation, title) and remove(conversation).
   constructor(actions) {
     this.actions = actions;
     this.list = byId("conversation-list");
+    this.search = byId("search");
+    this.search.addEventListener("input", () => this.show(...this.shown));
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.search.value) return;
+      event.stopPropagation();
+      this.search.value = "";
+      this.show(...this.shown);
+    });
   }
 
   show(conversations, current, isRunning) {
+    this.shown = [conversations, current, isRunning];
+    const found = conversations.filter((one) => isFound(one, this.search.value.trim()));
     byId("no-conversations").hidden = conversations.length > 0;
-    this.list.replaceChildren(...conversations.map((one) => this.item(one, one === current, isRunning(one))));
+    byId("export").disabled = conversations.length === 0;
+    byId("not-found").textContent = conversations.length > 0 && found.length === 0 ? "No conversation has these words." : "";
+    this.list.replaceChildren(...found.map((one) => this.item(one, one === current, isRunning(one))));
   }
 
   item(conversation, isCurrent, isRunning) {

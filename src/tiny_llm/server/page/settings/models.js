@@ -18,6 +18,11 @@ export class ModelChoice {
     this.select.replaceChildren(...options);
   }
 
+  // The tokens of context of a model, if the server has it.
+  context(name) {
+    return this.models.find(({ id }) => id === name)?.context;
+  }
+
   // The model of a conversation; the first one if the server no longer has it.
   show(name) {
     if (this.models.length === 0) return name;
