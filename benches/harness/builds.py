@@ -17,6 +17,7 @@ from benches.names import LLAMA_CPP, MLX_LM, OPENVINO, PYTORCH
 # By the flag of /proc/cpuinfo: what llama.cpp's feature line says of a build that uses it.
 LLAMA_CPP_FEATURES = {
     "avx2": "AVX2",
+    "avx_vnni": "AVX_VNNI",
     "avx512f": "AVX512",
     "avx512vbmi": "AVX512_VBMI",
     "avx512_vnni": "AVX512_VNNI",
@@ -40,7 +41,7 @@ def peer_builds(names: Collection[str]) -> dict[str, str]:
         raise SlowPeer(f"{reducing[0]} is set, which limits PyTorch or OpenVINO: unset it")
     done = subprocess.run(
         [sys.executable, "-m", "benches.harness.builds", *names],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
         cwd=ROOT,

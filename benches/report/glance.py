@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from benches.names import BATCH, LLAMA_CPP, OPENVINO, PYTORCH, TINY_LLM
+from benches.names import BATCH, LLAMA_CPP, MLX, MLX_LM, MX_FAST, OPENVINO, PYTORCH, TINY_LLM
 from benches.report.tables import Record, quantity, rate_text, seconds_text, table
 
 Machines = dict[str, list[Record]]
@@ -45,7 +45,7 @@ HEADLINES = (
 )
 
 
-PEERS = (LLAMA_CPP, OPENVINO, PYTORCH)
+PEERS = (LLAMA_CPP, OPENVINO, PYTORCH, MLX_LM, MLX, MX_FAST)
 LEVEL = 1.05  # up to this much faster is level: about the noise of a shared machine
 FEW_THREADS = 2  # on machines with more cores, a column of its own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import pytest
 
@@ -26,6 +27,11 @@ def test_a_build_that_lacks_a_feature_of_the_machine_is_refused(flag: str) -> No
         check_llama_cpp(without, {flag})
 
 
+def test_vnni_without_avx512_counts_too() -> None:
+    with pytest.raises(SlowPeer, match="lacks AVX_VNNI"):
+        check_llama_cpp(LINE, {"avx2", "avx_vnni"})
+
+
 def test_a_build_with_threads_of_its_own_is_refused() -> None:
     with pytest.raises(SlowPeer, match="lacks OPENMP"):
         check_llama_cpp(LINE.replace("OPENMP = 1", ""), set())
@@ -41,6 +47,16 @@ def test_a_slow_peer_ends_the_benchmark_before_it_measures(
     assert peers.main(["--rows", "start", "--json", str(record)]) == 1
     assert "bench peers: this build of llama.cpp lacks AMX_INT8" in capsys.readouterr().err
     assert not record.exists()
+
+
+def test_why_a_peer_does_not_load_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "llama_cpp.py").write_text("raise RuntimeError('no libgomp.so.1')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(CalledProcessError):
+        peer_builds([LLAMA_CPP])
+    assert "no libgomp.so.1" in capfd.readouterr().err
 
 
 def test_an_environment_that_slows_peers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

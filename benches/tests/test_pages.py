@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benches.names import LLAMA_CPP, TINY_LLM
+from benches.names import LLAMA_CPP, MX_FAST, NO_WINDOW, TINY_LLM
 from benches.report.glance import HEADLINES, behind, glance
 from benches.report.pages import DOCS, front_page, load_records, machine_page, pages, pictures
 from benches.report.summary import summary
@@ -34,8 +34,8 @@ def test_a_changed_record_changes_its_page_and_the_front_page() -> None:
 
 
 def test_the_front_page_says_where_a_peer_is_level_or_faster_the_slowest_first() -> None:
-    def row(threads: int, ours: float, theirs: float) -> Record:
-        timed = [(TINY_LLM, ours), (LLAMA_CPP, theirs)]
+    def row(threads: int, ours: float, theirs: float, peer: str = LLAMA_CPP) -> Record:
+        timed = [(TINY_LLM, ours), (peer, theirs)]
         contestants = [{"name": name, "seconds": {"median": seconds}} for name, seconds in timed]
         return {
             "row": HEADLINES[0].row,
@@ -47,9 +47,11 @@ def test_the_front_page_says_where_a_peer_is_level_or_faster_the_slowest_first()
 
     faster = {"benchmark": "peers", "rows": [row(2, 1.0, 1.06), row(16, 1.0, 1.2)]}
     slower = {"benchmark": "peers", "rows": [row(2, 1.0, 1.04), row(16, 1.0, 0.5), row(16, 1.0, 2.0)]}
+    slower["rows"] += [row(2, 1.0, 0.9, MX_FAST), row(2, 1.0, 1.0, NO_WINDOW)]  # the latter is no peer
     table = behind({"quick": [faster], "slow": [slower]}, "{}.md").splitlines()
     assert table[2:] == [
         "| [slow](slow.md) | 16 | peers: g | llama.cpp | 0.50x | 1 of 2 |",
+        "| [slow](slow.md) | 2 | peers: g | mx.fast | 0.90x | 1 of 1 |",
         "| [slow](slow.md) | 2 | peers: g | llama.cpp | 1.04x | 1 of 1 |",
     ]
     head, _, first, *_ = glance({"slow": [slower]}, "{}.md").splitlines()
