@@ -113,7 +113,7 @@ def main() -> int:
     if sys.argv[1:2] == ["chat"]:
         run_chat(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="pdm run course", description=commands.__doc__, allow_abbrev=False)
-    commands.add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    commands.add_commands(parser.add_subparsers(required=True))
     options = parser.parse_args()
     return options.run(options)
 

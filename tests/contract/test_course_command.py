@@ -11,6 +11,12 @@ def hint(week, day, task):
     return run_python("tools/course.py", "hint", "--week", week, "--day", day, "--task", task)
 
 
+def test_without_a_command_all_are_named():
+    result = run_python("tools/course.py")
+    assert result.returncode == 2
+    assert "required: {start,progress,hint,solution}" in result.stderr
+
+
 def test_the_second_day_of_a_chapter_has_the_tasks_of_the_first():
     first, second = hint("2", "4", "2"), hint("2", "5", "2")
     assert second.returncode == 0
