@@ -107,10 +107,14 @@ def attention(
 
 def _weigh(weight: Array, v: Array, seen: NDArray[np.bool_]) -> Array:
     """weight @ v without the values of hidden keys: 0 * NaN would be NaN."""
-    if np.isfinite(v).all():
-        return np.asarray(weight @ v)
-    terms = np.where(seen[..., None], weight[..., None] * v[..., None, :, :], 0.0)
-    return np.asarray(terms.sum(axis=-2))
+    finite = np.isfinite(v)
+    out = np.asarray(weight @ np.where(finite, v, 0.0))
+    if not finite.all():
+        # One by one, but these keys only: the terms of all keys would be L x S x E numbers.
+        keys = np.flatnonzero(~finite.all(axis=(*range(v.ndim - 2), -1)))
+        values = np.where(finite, 0.0, v)[..., None, keys, :]
+        out += np.where(seen[..., keys, None], weight[..., keys, None] * values, 0.0).sum(axis=-2)
+    return out
 
 
 def merge(parts: list[Attention]) -> Attention:
