@@ -10,15 +10,21 @@ from starlette.routing import Route
 FOLDER = Path(__file__).parent
 INDEX = "index.html"
 PREFIX = "/page/"
-CHAT = "answer attach client composer context copy errors file log question run scroll sse stats version".split()
+CHAT = (
+    "answer attach client composer context copy errors file log question run scroll sse stats version".split()
+)
+MARKDOWN = (
+    "blocks code emphasis formula highlight inline links lists render stream symbols tables tex".split()
+)
+CONVERSATIONS = "archive conversation search shelf sidebar storage store transfer versions".split()
 NAMES = (
     INDEX,
     "icon.svg",
     *(f"style/{name}.css" for name in "base layout forms sidebar chat markdown panel".split()),
     *(f"{name}.js" for name in "main dom drawers help notices".split()),
-    *(f"markdown/{name}.js" for name in "blocks code emphasis formula highlight inline links lists render stream symbols tables tex".split()),
+    *(f"markdown/{name}.js" for name in MARKDOWN),
     *(f"chat/{name}.js" for name in CHAT),
-    *(f"conversations/{name}.js" for name in "archive conversation search shelf sidebar storage store transfer versions".split()),
+    *(f"conversations/{name}.js" for name in CONVERSATIONS),
     *(f"settings/{name}.js" for name in "fields form key models theme".split()),
     *(f"panel/{name}.js" for name in "parse rates sparkline panel".split()),
 )
