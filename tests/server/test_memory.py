@@ -175,7 +175,11 @@ def test_a_drain_leaves_no_cycle() -> None:
         ("/api/chat", {"messages": [USER]}),
     ],
 )
-def test_a_body_and_its_fields_are_free_while_the_answer_streams(path: str, fields: dict[str, Any]) -> None:
+def test_a_body_and_its_fields_are_free_while_the_answer_streams(
+    path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = Bodies()
+    monkeypatch.setattr(app, "Bodies", lambda: bodies)
     fields = {"metadata": {"a": "b" * 4 * MIB}, **fields}
     with running(FakeEngine(delay=0.01)) as server:
         tracemalloc.start()
@@ -185,6 +189,7 @@ def test_a_body_and_its_fields_are_free_while_the_answer_streams(path: str, fiel
             wait_until(
                 lambda: tracemalloc.get_traced_memory()[0] < 2 * MIB
             )  # a thread may still end its call
+            wait_until(lambda: bodies.held == 0)
             assert server.engine.running
         finally:
             tracemalloc.stop()

@@ -18,7 +18,7 @@ from .respond import send_error
 
 CLOSE = (("connection", "close"),)
 LINGER_SECONDS = 1.0
-AGAIN_SECONDS = 0.1
+AGAIN_SECONDS = 0.02
 STRING, VALUE, LIST, OBJECT = 80, 80, 100, 280  # bytes of each, the last two with a first value
 
 
