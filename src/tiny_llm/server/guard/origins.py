@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 ANY = "*"
 PREFLIGHT_SECONDS = b"600"  # for which a browser remembers the answer
 METHODS = b"GET, POST"
-READABLE = b"x-request-id, retry-after, x-should-retry"  # of an answer's headers, besides those that every page may read
+# Headers of answers that a page may read, besides those that every page may.
+READABLE = b"x-request-id, retry-after, x-should-retry"
 
 
 class OriginGuard:
