@@ -184,6 +184,17 @@ def test_a_prompt_waits_a_few_seconds_longer_than_without_a_bound_and_no_more(co
     assert max(rows for _, rows in steps) <= 12
 
 
+def test_steps_after_the_prompts_have_left_are_no_wait():
+    """As when a prompt is cancelled in a step that it was left out of."""
+    pace, scheduler = Pace(), scheduler_with(1, prompt=0)
+    assert pace.prompt_tokens(1) == 0
+    for _ in range(3):
+        plan = scheduler.plan()
+        commit(scheduler, plan)
+        pace.learn(plan, PATIENCE)
+    assert pace.prompt_tokens(1) == FEWEST_TOKENS
+
+
 def test_steps_of_prompts_alone_say_nothing_about_those_beside_answers():
     """They may be much faster, no answer waits for one that is compared with, and no prompt for an answer."""
     pace = Pace()
