@@ -1,6 +1,6 @@
 """Errors as OpenAI's clients expect them: a status, and {"error": {message, type, param, code}}."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,6 +96,19 @@ def unsupported(param: str, reason: str) -> ApiError:
 def refused(error: RefusedArgument) -> ApiError:
     """400: an argument that the client has chosen."""
     return ApiError(400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value")
+
+
+@contextmanager
+def renaming(names: Mapping[str, str]) -> Iterator[None]:
+    """A block whose errors name the fields of the request: `names` has them by the names that we give."""
+    try:
+        yield
+    except ApiError as error:
+        name = names.get(error.param or "")
+        if name is None:
+            raise
+        message = error.message.replace(f"{error.param}:", f"{name}:", 1)
+        raise ApiError(error.status, message, param=name, code=error.code) from error
 
 
 @contextmanager

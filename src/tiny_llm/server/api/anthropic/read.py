@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import bad_value, unsupported
+from ...errors import bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
@@ -33,6 +33,8 @@ from .fields import (
 from .form import AnthropicForm
 
 FAILED = "Error: "  # before the result of a tool that failed: chat templates know no other mark
+# Our names of what a request may be refused for.
+RENAMED = {"prompt": "messages", "stop": "stop_sequences", "tool_choice.function.name": "tool_choice.name"}
 DROPPED = ("thinking", "redacted_thinking")  # of earlier turns, as templates do
 
 
@@ -46,7 +48,9 @@ def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Sett
     }
     chat = read_chat(fields, model, stream=fields.stream, **sampling)
     form = AnthropicForm(fields.max_tokens, edits=fields.context_management is not None)
-    return prepare_chat(chat, model, settings, form, fields.max_tokens)
+    form_name = "output_config.format" if fields.output_format is None else "output_format"
+    with renaming({**RENAMED, "response_format": form_name}):
+        return prepare_chat(chat, model, settings, form, fields.max_tokens)
 
 
 def count_messages(fields: AnthropicPrompt, model: ServedModel, settings: Settings) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """From the fields of Ollama's interface to those of a chat or a completion, which mean the same."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from ...errors import ApiError, bad_value, unsupported
+from ...errors import bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
@@ -64,7 +63,7 @@ def prepare_generate(fields: OllamaGenerate, model: ServedModel, settings: Setti
         if getattr(fields, name):
             raise bad_value(name, "none beside raw")
     completion = CompletionFields(prompt=fields.prompt, **common_fields(fields))
-    with renaming():
+    with renaming(RENAMED):
         job = prepare_completion(completion, model, settings)
     job = replace(job, form=form, choices=[TimedChoice(choice) for choice in job.choices])
     return with_limit(job, fields.options or Options())
@@ -82,7 +81,7 @@ def chat_job(
         chat_template_kwargs={"enable_thinking": read_think(fields)},
         **common_fields(fields),
     )
-    with renaming():
+    with renaming(RENAMED):
         job = prepare_chat(chat, model, settings, form)
     return with_limit(job, fields.options or Options())
 
@@ -183,16 +182,3 @@ def read_format(fields: OllamaFields) -> ResponseFormat | None:
             return ResponseFormat(type="json_schema", json_schema=SchemaFormat(schema=schema))
         case _:
             raise bad_value("format", "json or a JSON schema")
-
-
-@contextmanager
-def renaming() -> Iterator[None]:
-    """A block whose errors get the names that the client used."""
-    try:
-        yield
-    except ApiError as error:
-        name = RENAMED.get(error.param or "")
-        if name is None:
-            raise
-        message = error.message.replace(f"{error.param}:", f"{name}:", 1)
-        raise ApiError(error.status, message, param=name, code=error.code) from error

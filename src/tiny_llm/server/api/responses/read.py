@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...errors import bad_value, unsupported
+from ...errors import bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
@@ -27,6 +27,16 @@ LOGPROBS = "message.output_text.logprobs"
 # The other is asked for by coding agents: reasoning is returned as text, so nothing is kept from them.
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 SUMMARIES = (None, "auto")  # reasoning is returned as it is; there are no summaries, which "auto" leaves open
+# Our names of what a request may be refused for.
+RENAMED = {
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+    "prompt": "input",
+    "response_format": "text.format",
+    "response_format.json_schema.schema": "text.format.schema",
+    "response_format.type": "text.format.type",
+    "tool_choice.function.name": "tool_choice.name",
+}
 NO_EFFORT = ("none", "minimal")
 
 
@@ -38,12 +48,16 @@ def prepare_response(fields: ResponseFields, model: ServedModel, settings: Setti
         raise bad_value(
             largest, f"with all that the answer repeats, at most {settings.max_prompt_chars} bytes"
         )
-    return prepare_chat(read_chat(fields, model), model, settings, ResponseForm(repeated))
+    chat = read_chat(fields, model)
+    with renaming(RENAMED):
+        return prepare_chat(chat, model, settings, ResponseForm(repeated))
 
 
 def count_input(fields: ResponseFields, model: ServedModel, settings: Settings) -> dict[str, Any]:
     """The answer of /v1/responses/input_tokens."""
-    tokens = count_tokens(read_chat(fields, model), model, settings)
+    chat = read_chat(fields, model)
+    with renaming(RENAMED):
+        tokens = count_tokens(chat, model, settings)
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
