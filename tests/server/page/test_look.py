@@ -24,6 +24,10 @@ WIDE = f"""A{"a" * 300} `{"b" * 300}` https://example.org/{"c" * 300}
 | {" | ".join("value" for _ in range(12))} |
 
 1. - > {"e" * 200}
+
+A long ${" + ".join(["x"] * 60)}$ and
+
+$${" + ".join(["x"] * 60)}$$
 """
 # The contrast of each text with what is behind it, as WCAG computes it; the lowest with its text.
 CONTRAST = """() => {
@@ -101,7 +105,7 @@ def outside(page: ChatPage) -> Any:
     """Elements that are seen and reach beyond the window, which nothing can scroll to."""
     return page.evaluate("""() => [...document.querySelectorAll("body *")].filter((one) => {
         const { right, left, width } = one.getBoundingClientRect();
-        const scrolled = one.closest(".code pre, .table, .off-screen, #backdrop, [hidden], svg");
+        const scrolled = one.closest(".code pre, .table, .formula, p:has(> math), .off-screen, #backdrop, [hidden], svg");
         return width > 0 && !scrolled && one.checkVisibility() && (right > innerWidth + 1 || left < -1);
     }).map((one) => one.outerHTML.slice(0, 80))""")
 
@@ -235,6 +239,9 @@ def test_the_line_below_an_answer_begins_where_its_text_does(page: ChatPage, eng
     page.answer()
     assert page.last(".stats") == "stopped"
     assert page.evaluate(FOOT) == pytest.approx([0, 0], abs=0.6)
+    page.tab.set_viewport_size({"width": 375, "height": 667})
+    lines = "() => ['footer', '.stats'].map((one) => document.querySelector(one).getBoundingClientRect().left)"
+    assert page.evaluate(lines)[0] == page.evaluate(lines)[1], "also of its second line"
     page.evaluate("() => { document.querySelector('.turn:last-child footer').children[1].hidden = true }")
     assert page.evaluate(FOOT) == pytest.approx([0, 0], abs=0.6), "an earlier answer"
 

@@ -22,6 +22,8 @@ export class QuestionView {
   }
 
   begin() {
+    const open = this.element.querySelector("textarea");
+    if (open) return open.focus();
     const area = make("textarea", { value: this.turn.text, rows: 3, "aria-label": "The question" });
     const save = make("button", { type: "button", className: "button primary", textContent: "Ask this instead" });
     const cancel = make("button", { type: "button", className: "button", textContent: "Cancel" });
