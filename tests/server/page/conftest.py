@@ -16,6 +16,11 @@ CHROMIUM = "/usr/bin/chromium"  # where Debian has it
 OTHER_NAME = "machine.example"  # this machine, as the browser of another one sees it
 
 
+def prompt(engine: FakeEngine) -> str:
+    """Of the last request."""
+    return engine.tokenizer.decode(engine.requests[-1].prompt_ids)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium of this machine: Playwright downloads nothing."""

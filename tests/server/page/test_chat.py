@@ -1,4 +1,4 @@
-"""Questions and answers: streaming, stop, another answer, edit, settings, errors."""
+"""Questions and answers: streaming, stop, another answer, edit, settings."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tiny_llm.engine import Engine
-from tiny_llm.errors import NumericError, QueueFull
 
 from ...support.serving.chat_models import THINKING, tokenizer_with
 from ...support.serving.chat_page import ChatPage
 from ...support.serving.fake_engine import FakeEngine
-from ...support.serving.running import RunningServer, running, wait_until
-from .conftest import OTHER_NAME, Open
+from ...support.serving.running import running, wait_until
+from .conftest import OTHER_NAME, Open, prompt
 
 pytestmark = pytest.mark.browser
 LONG = "word " * 400
-
-
-def prompt(engine: FakeEngine) -> str:
-    """Of the last request."""
-    return engine.tokenizer.decode(engine.requests[-1].prompt_ids)
 
 
 def test_the_built_in_model_answers_with_its_speed_and_the_share_of_the_cache(new_page: Open) -> None:
@@ -196,60 +190,6 @@ def test_thoughts_are_folded(new_page: Open) -> None:
         assert page.tab.locator(".thoughts").is_hidden()
         page.tab.get_by_text("Thoughts").click()
         assert page.last(".thoughts") == "First I <b>count</b>."
-
-
-def test_a_full_queue_is_said_and_the_question_can_be_tried_again(page: ChatPage, engine: FakeEngine) -> None:
-    engine.refusal = QueueFull(1)
-    page.begin("One")
-    page.tab.get_by_text("Too many requests are waiting.").wait_for()
-    engine.refusal = None
-    page.tab.get_by_role("button", name="Try again").click()
-    assert page.answer() == "The answer is forty-two."
-    assert page.texts == ["One", "The answer is forty-two."]
-    page.expect_problems("429")
-
-
-def test_a_failure_in_the_middle_keeps_what_has_come(page: ChatPage, engine: FakeEngine) -> None:
-    engine.failure, engine.fail_after = NumericError(), 4
-    page.begin("One")
-    page.tab.get_by_role("button", name="Try again").wait_for()
-    assert page.last(".markdown").startswith("The")
-    assert page.last(".error").startswith("The server failed to answer. Its log has the reason under req_")
-
-
-def test_a_conversation_beyond_the_context_is_explained(page: ChatPage, engine: FakeEngine) -> None:
-    engine.context = 40
-    page.begin("A question of many words " * 20)
-    page.tab.get_by_text("do not fit into the model's context").wait_for()
-    page.expect_problems("400")
-
-
-def test_a_failed_question_is_not_sent_again_and_can_be_edited(page: ChatPage, engine: FakeEngine) -> None:
-    engine.context = 60
-    page.begin("Far too long " * 40)
-    page.tab.get_by_text("Later questions are sent without this one.").wait_for()
-    assert page.ask("Short?") == "The answer is forty-two."
-    assert "Short?" in prompt(engine)
-    assert "too long" not in prompt(engine)
-    page.tab.get_by_role("button", name="Edit the question").click()
-    area = page.tab.get_by_label("The question", exact=True)
-    assert area.input_value().startswith("Far too long")
-    area.fill("Now short")
-    area.press("Enter")
-    page.wait("document.querySelectorAll('.turn').length === 2")
-    assert page.answer() == "The answer is forty-two."
-    assert page.texts == ["Now short", "The answer is forty-two."]
-    page.expect_problems("400")
-
-
-def test_a_lost_server_is_said(page: ChatPage, served: RunningServer) -> None:
-    page.context.set_offline(True)
-    page.begin("One")
-    page.tab.get_by_text("The server cannot be reached.").wait_for()
-    page.context.set_offline(False)
-    page.tab.get_by_role("button", name="Try again").click()
-    assert page.answer() == "The answer is forty-two."
-    page.expect_problems("ERR_INTERNET_DISCONNECTED")
 
 
 def test_the_page_follows_an_answer_until_the_reader_scrolls_up(page: ChatPage, engine: FakeEngine) -> None:

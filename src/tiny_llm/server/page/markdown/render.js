@@ -73,8 +73,9 @@ function renderList({ ordered, start, loose, items }) {
   for (const blocks of items) {
     const item = make("li");
     for (const block of blocks) {
-      if (block.type === "paragraph" && !loose) item.append(...inline(block.text));
-      else item.append(renderBlock(block));
+      const node = renderBlock(block);
+      const tight = !loose && node.localName === "p" && !node.querySelector("math"); // a long formula scrolls in its paragraph
+      item.append(...(tight ? node.childNodes : [node]));
     }
     list.append(item);
   }
