@@ -80,6 +80,7 @@ const INLINE = {
   "**un *closed": "**un *closed",
   "for $x_1*2*$ and \\(a_b\\), $$c$$ or \\[d\\]": "for ⟪x_1*2*⟫ and ⟪a_b⟫, ⟪c⟫ or ⟪d⟫",
   "from $5 to $10, $ 3 $, \\$4$ and \\(open": "from $5 to $10, $ 3 $, $4$ and (open",
+  "$HOME:$PATH and ${a}/${b}": "$HOME:$PATH and ${a}/${b}",
   "`$a$` [$b$](https://c.d)": "‹$a$› [⟪b⟫](https://c.d/)",
   "": "",
 };

@@ -62,7 +62,7 @@ class InlineParser {
     else this.readRun(char);
   }
 
-  // $a$, $$a$$, \(a\) or \[a\]: true if there is one here. Two amounts of dollars are none.
+  // $a$, $$a$$, \(a\) or \[a\]: true if there is one here. Two amounts of dollars, or names of a shell, are none.
   readFormula() {
     const mark = this.text.slice(this.at, this.at + 2);
     const close = CLOSED_BY[mark] ?? (mark[0] === "$" ? "$" : "");
@@ -72,7 +72,7 @@ class InlineParser {
     if (end < 0) this.absent.add(close);
     const inner = this.text.slice(start, end);
     if (end < 0 || inner.trim() === "") return false;
-    if (close === "$" && (/^\s|[\s\\]$/.test(inner) || /\d/.test(this.text[end + 1] ?? ""))) return false;
+    if (close === "$" && (/^\s|[\s\\]$/.test(inner) || /[\w{]/.test(this.text[end + 1] ?? ""))) return false;
     this.items.push({ type: "formula", text: inner, display: close === "$$" || close === "\\]" });
     this.at = end + close.length;
     return true;
