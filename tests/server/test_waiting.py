@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -17,14 +16,10 @@ import pytest
 from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar, trial
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
-from tiny_llm.server.deadline import Deadline
-from tiny_llm.server.errors import ApiError
-from tiny_llm.server.lifecycle import Lifecycle
 from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
-from ..support.virtual_time import at_once
 from .test_bad_input import parse
 from .test_disconnects import LONG, reset, send
 from .test_limits import HEAD
@@ -292,38 +287,3 @@ def test_who_leaves_a_line_is_counted_as_cancelled() -> None:
 def texts_of(engine: FakeEngine) -> list[str]:
     """The prompts that have reached the engine, sorted."""
     return sorted(engine.tokenizer.decode(request.prompt_ids) for request in engine.requests)
-
-
-@at_once
-async def test_no_time_is_left_at_a_deadline() -> None:
-    deadline = Deadline(5)
-    await asyncio.sleep(4)
-    assert deadline.left() == 1
-    await asyncio.sleep(1)
-    with pytest.raises(ApiError) as caught:
-        deadline.left()
-    assert (caught.value.status, caught.value.code) == (503, "deadline")
-    assert Deadline(None).left() is None
-
-
-@at_once
-async def test_only_its_own_time_limit_is_a_deadline() -> None:
-    async def fail() -> None:
-        raise TimeoutError("of the work itself")
-
-    with pytest.raises(TimeoutError, match="of the work itself"):
-        await Deadline(5).limit(fail())
-    with pytest.raises(ApiError, match="longer than its time limit"):
-        await Deadline(5).limit(asyncio.sleep(6))
-
-
-@at_once
-async def test_a_drain_is_over_with_the_last_answer_or_with_its_time() -> None:
-    for answer_takes in (3, 7):
-        lifecycle = Lifecycle()
-        with lifecycle.answering():
-            assert not lifecycle.over
-            lifecycle.drain(5)
-            await asyncio.sleep(answer_takes)
-            assert lifecycle.over == (answer_takes > 5)
-        assert lifecycle.over
