@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import RunningServer, running
 
@@ -15,7 +16,8 @@ KEY = "secret"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running(FakeEngine(), api_keys=(KEY,), max_body=2**16) as started:
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_with(chat_models.TOOLS + chat_models.MESSAGES))
+    with running(engine, api_keys=(KEY,), max_body=2**16) as started:
         yield started
 
 
@@ -46,3 +48,29 @@ def test_errors_have_one_shape_on_all_paths(
     assert answer.record["type"] == "error"
     assert list(answer.record["error"]) == ["type", "message"]
     assert answer.record["error"]["type"] == (kind or "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
+        ({"output_format": {"type": "json_schema", "schema": {"surprise": 1}}}, "output_format"),
+        (
+            {
+                "tool_choice": {"type": "tool", "name": "f"},
+                "tools": [{"name": "weather", "input_schema": {"type": "object"}}],
+            },
+            "tool_choice.name",
+        ),
+    ],
+)
+def test_an_error_names_the_field_of_the_request(
+    server: RunningServer, fields: dict[str, Any], name: str
+) -> None:
+    answer = server.request(
+        "POST",
+        "/v1/messages",
+        {"max_tokens": 5, "messages": [{"role": "user", "content": "?"}], **fields},
+        OK,
+    )
+    assert answer.record["error"]["message"].startswith(f"{name}: ")

@@ -259,23 +259,6 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
-        ({"output_format": {"type": "json_schema", "schema": {"surprise": 1}}}, "output_format"),
-        ({"tool_choice": {"type": "tool", "name": "f"}, "tools": [TOOL]}, "tool_choice.name"),
-    ],
-)
-def test_an_error_names_the_field_of_the_request(
-    server: RunningServer, fields: dict[str, Any], name: str
-) -> None:
-    answer = server.request(
-        "POST", "/v1/messages", {"max_tokens": 5, "messages": [USER], **fields}, {"x-api-key": KEY}
-    )
-    assert answer.record["error"]["message"].startswith(f"{name}: ")
-
-
-@pytest.mark.parametrize(
     "fields",
     [
         {"messages": []},
