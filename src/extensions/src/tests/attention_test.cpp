@@ -15,7 +15,6 @@
 #include "cpu/interface/isa.h"
 #include "cpu/runtime/thread_pool.h"
 #include "guarded.h"
-#include "paged_heads.h"
 #include "typed_memory.h"
 
 namespace tiny_llm_ext::tests {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ..support.serving import chat_models
-from ..support.serving.fake_engine import CONTEXT, FakeEngine
-from ..support.serving.running import Answer, RunningServer, running
+from ...support.serving import chat_models
+from ...support.serving.fake_engine import CONTEXT, FakeEngine
+from ...support.serving.running import Answer, RunningServer, running
 
 USER: Any = {"role": "user", "content": "Hello"}
 
