@@ -41,7 +41,7 @@ READABLE_MUTANTS = (
     ),
     Mutant("output rows beyond the end", "if (row >= L) return;", "", "out of bounds"),
     Mutant("keys beyond the end", "if (j < end) {", "if (true) {", "key: read out of bounds"),
-    Mutant("values beyond the end", "min(kLanes, end - begin)", "kLanes", "value: read out of bounds"),
+    Mutant("a hidden value takes part", "if (simd_broadcast(s, ushort(k)) == -INFINITY) continue;", ""),
     Mutant("mask heads of all batches in one", "(n % args.heads) *", "n *", "mask: read out of bounds"),
     Mutant(
         "the output is not cleared",

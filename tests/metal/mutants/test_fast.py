@@ -83,6 +83,7 @@ def other_values(rows: int, **options: mx.array | tuple[int, int]) -> Call:
     query, key, value = qkv(batch=(1,), heads=2, L=rows, S=rows + 40, E=72)
     value[..., 38, 5] = mx.nan
     value[..., rows + 30, 71] = mx.inf
+    value[..., -1, 70] = -mx.inf
     return Call((query, key, value), options, "one of three")
 
 
@@ -115,7 +116,8 @@ def calls(rows: int) -> Iterator[Call]:
     yield hidden()
     yield other_values(rows, window=(-1, 2))
     yield other_values(rows, window=(3, -1))
-    yield other_values(rows, mask=random_mask(1, 2, rows, 2 * (rows + 40))[..., ::2])
+    yield other_values(rows, mask=random_mask(1, 2, rows, rows + 40))
+    yield other_values(rows, mask=random_mask(1, 2, rows, 1))._replace(layout="dense")
     masked = {"batch": 2, "kv_heads": 2, "L": 5, "S": 37, "E": E}
     for case in (
         Case("halves", mask_shape=(5, 37), mask_type="f16", **masked),

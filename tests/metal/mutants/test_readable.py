@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from ...support.attention.check import compare
-from ...support.cases import normal
+from ...support.cases import normal, with_nan
 from ..attention.readable_cases import Case
 from ..attention.run import readable_kernel, readable_source, run_readable
 from ..harness.toolchain import BuildError
@@ -29,8 +29,8 @@ def calls(E1, E2, E3, E4, E5):
     falling = mx.broadcast_to(-4.0 * mx.arange(70.0)[:, None], (70, E5))[None, None]
     yield (mx.ones((1, 1, 1, E5)), falling, normal(1, 1, 70, E5)), {"scale": 1 / E5}
     hidden = mx.arange(40) == 7
-    key = mx.where(hidden[:, None], mx.nan, normal(1, 1, 40, E5))
-    yield (normal(1, 1, 2, E5), key, normal(1, 1, 40, E5)), {"mask": mx.where(hidden, -mx.inf, 0.0)}
+    key, value = (with_nan(normal(1, 1, 40, E5), hidden) for _ in range(2))
+    yield (normal(1, 1, 2, E5), key, value), {"mask": mx.where(hidden, -mx.inf, 0.0)}
 
 
 def findings_in_readable(source, compiler=None):
