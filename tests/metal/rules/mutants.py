@@ -91,7 +91,11 @@ RULE_MUTANTS = (
         found_by(test_strides.test_one_axis_of_one_tensor, "key", 2, "decode"),
     ),
     RuleMutant(
-        Mutant("keys of the mask", "bias(mask, at_mask + t * args.mask.key", "bias(mask, at_mask + int(t * args.mask.key)"),
+        Mutant(
+            "keys of the mask",
+            "bias(mask, at_mask + t * args.mask.key",
+            "bias(mask, at_mask + int(t * args.mask.key)",
+        ),
         found_by(test_strides.test_one_axis_of_the_mask, mx.float32, 3, "prefill"),
     ),
     RuleMutant(
