@@ -192,6 +192,7 @@ def test_task_2_after_a_size_that_is_short_enough_the_next_one_is_tried():
     assert after((4, LONGEST_STEP)).prompt_tokens(1) == 8 - 1
     assert after((4, 0.5), (8, 1.0)).prompt_tokens(1) == 12 - 1
     assert after((4, 10 * LONGEST_STEP), alone=10.0).prompt_tokens(1) == 8 - 1
+    assert after((4, 0.1), *[(8, LONGEST_STEP)] * TRIALS, alone=0.1).prompt_tokens(1) == 4 - 1
 
 
 def test_task_2_one_slow_step_proves_little():
