@@ -55,7 +55,7 @@ def glance(machines: Machines, link: str) -> str:
     columns = [
         (name, records, threads) for name, records in machines.items() for threads in _thread_counts(records)
     ]
-    header = ["", *(f"[{name}]({link.format(name)}), {threads} threads" for name, _, threads in columns)]
+    header = ["work", *(f"[{name}]({link.format(name)}), {threads} threads" for name, _, threads in columns)]
     body = [
         [headline.what, *(_cell(headline, records, threads) for _, records, threads in columns)]
         for headline in HEADLINES

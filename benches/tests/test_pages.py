@@ -55,7 +55,7 @@ def test_the_front_page_says_where_a_peer_is_level_or_faster_the_slowest_first()
         "| [slow](slow.md) | 2 | peers: g | llama.cpp | 1.04x | 1 of 1 |",
     ]
     head, _, first, *_ = glance({"slow": [slower]}, "{}.md").splitlines()
-    assert head == "|  | [slow](slow.md), 2 threads | [slow](slow.md), 16 threads |"
+    assert head == "| work | [slow](slow.md), 2 threads | [slow](slow.md), 16 threads |"
     assert first == f"| {HEADLINES[0].what} | 1.00 tok/s, 1.0x | 1.00 tok/s, 0.5x |"
 
 
