@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 def test_main_runs_the_code_of_the_folder_and_names_it(folder):
     stopped = run_python("main.py", "--solution", str(folder), *QUESTION)
-    assert stopped.stderr == "pdm run main: not written yet: week 1 day 6, task 1: the loop that generates\n"
+    assert stopped.stderr == "pdm run main: not implemented: week 1 day 6, task 1: the loop that generates\n"
     loader_with_a_cache = run_python("main.py", f"--solution={folder}", *QUESTION, "--loader", "week2")
     assert loader_with_a_cache.returncode == 0, loader_with_a_cache.stderr
     assert ", my_llm, week2," in loader_with_a_cache.stderr.splitlines()[-1]

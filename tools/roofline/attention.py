@@ -79,7 +79,7 @@ def prefill(name: str, size: int, head_size: int) -> Kernel:
         once=once,
         uncached=once + tiles / 4 * elements * size,
         threads=128,
-        threadgroup_bytes=keys * (head_size * size + 16) + 16,
+        threadgroup_bytes=keys * (head_size * size + 16) + 16,  # the tile, and a flag of each SIMD group
         registers=2 * (head_size // 8 * (2 if query_stays else 1) + keys // 8 + 1) + ADDRESSES,
     )
 

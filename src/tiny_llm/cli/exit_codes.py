@@ -59,8 +59,8 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         return print_error(program, f"{error.problem}. {LESS_MEMORY}", FAILED)
     except TinyLlmError as refusal:  # an error of the library that no command has translated to its options
         return print_error(program, str(refusal), REFUSED)
-    except NotImplementedError as task:  # of the course: a learner's file raises its name
-        return print_error(program, f"not written yet: {task}", FAILED)
+    except NotImplementedError as missing:  # no kernel for this, or a task that a learner has not written yet
+        return print_error(program, f"not implemented: {missing}", FAILED)
     except MemoryError:
         return print_error(program, "out of memory", FAILED)
     except BrokenPipeError:
