@@ -1,6 +1,7 @@
 """A small model drafts in the batch: greedy answers stay the same, sampled ones keep their distribution."""
 
 import copy
+from collections import defaultdict
 
 import mlx.core as mx
 import numpy as np
@@ -10,6 +11,7 @@ from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
 from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
 from tiny_llm.sampling.grammar import Grammar
+from tiny_llm.sampling.propose import propose
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
 from ..support.generation.sampling import assert_drawn_from, probabilities
@@ -162,6 +164,45 @@ def test_drafts_that_do_not_pay_are_switched_off_for_longer_and_longer():
     for accepted in [4, 2, 0, 3] * 20:
         assert len(good.propose()) == 4
         good.learn(4, accepted)
+
+
+def test_pauses_are_short_again_after_drafts_that_paid():
+    drafts = ModelDrafts(4, cost=0.25)
+
+    def pause_after_wrong_drafts():
+        while drafts.propose():
+            drafts.learn(4, 0)
+        pause = 1
+        while not drafts.propose():
+            pause += 1
+        return pause
+
+    assert [pause_after_wrong_drafts() for _ in range(2)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
+    drafts.learn(4, 4)
+    assert pause_after_wrong_drafts() == FIRST_PAUSE
+
+
+def test_a_draft_follows_the_drafts_before_it_and_no_placeholders(llm, monkeypatch):
+    """They decide about its penalties, its grammar and its random number."""
+    rows = defaultdict(list)
+
+    def watched(logits, samplers, before):
+        drafts = propose(logits, samplers, before)
+        for sampler, seen, draft in zip(samplers, before, drafts, strict=True):
+            rows[sampler].append((list(seen), draft.token_id))
+        return drafts
+
+    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", watched)
+    with engine_with(llm, llm, draft_tokens=3) as engine:
+        for handle in [engine.submit(request_of(llm, each, 9, sampling=ENDLESS)) for each in PROMPTS[:2]]:
+            read(handle)
+    assert len(rows) == 2
+    for calls in rows.values():
+        before = []
+        for seen, draft in calls:
+            assert seen == (before if seen else [])
+            before = [*seen, draft]
+        assert max(len(seen) for seen, _ in calls) == 2
 
 
 def test_a_draft_as_large_as_the_model_is_soon_switched_off(llm, monkeypatch):

@@ -1,14 +1,21 @@
 """Requests that share an engine get what they get alone, whatever happens to the others."""
 
 import asyncio
+import inspect
 import threading
+import time
 
 import mlx.core as mx
+import pytest
 
 from tiny_llm.engine import Engine
+from tiny_llm.engine.answers import Answers
+from tiny_llm.engine.recorder import Recorder
 from tiny_llm.runtime.device import TURNS
+from tiny_llm.scheduler import Scheduler
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
+from ..support.stepped_engine import stepped_engine
 
 
 def test_requests_at_once_get_the_tokens_that_they_get_alone(llm, engine):
@@ -169,6 +176,64 @@ def test_observers_see_the_timings_of_each_answer(llm, engine):
     assert [(each.finish_reason, each.generated_tokens) for each in seen] == [("length", 5)] * 2
     for each in seen:
         assert 0 <= each.queue_seconds <= each.first_token_seconds <= each.seconds
+
+
+@pytest.mark.parametrize("reason", ["length", "cancelled", "deadline", "error"])
+def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeypatch, reason):
+    """With its last event come its timings; its pages and places are free."""
+    engine = stepped_engine(8, 4, max_running=2)
+    request = request_of(engine.llm, "abc", 4, n=2, deadline=1000.0, sampling={"ignore_eos": True})
+    handle, told, observed = engine.submit(request), [], []
+    engine.observe(observed.append)
+    handle.call_at_end(lambda: told.append((sorted(handle.timings), len(observed), engine.statistics())))
+    engine.step()
+    drain = threading.Thread(target=engine.drain, daemon=True)
+    drain.start()
+    while not engine._closing:  # then it has the lock until it waits
+        time.sleep(0.001)
+    if reason == "cancelled":
+        handle.cancel()
+    elif reason == "error":
+        monkeypatch.setattr(engine.runner, "logits", lambda plan: 1 / 0)
+    while engine.step(time.monotonic() + 2000 if reason == "deadline" else None):
+        pass
+    drain.join(30)
+    assert not drain.is_alive()
+    ((timings, observers, statistics),) = told
+    assert (timings, observers) == ([0, 1], 2)
+    assert (statistics.running, statistics.pages_used) == (0, 0)
+    assert [event.finish_reason for event in handle if event.finish_reason] == [reason] * 2
+    engine.check()
+
+
+def test_requests_are_changed_only_with_the_lock(llm, engine, monkeypatch):
+    """From their submission to their end, and by each thread."""
+    called, unlocked = set(), set()
+
+    def watched(name, method):
+        def call(*arguments, **options):
+            called.add(name)
+            if not engine._changed._is_owned():
+                unlocked.add(name)
+            return method(*arguments, **options)
+
+        return call
+
+    for owner in (Answers, Recorder, Scheduler):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            if not name.startswith("_"):
+                monkeypatch.setattr(owner, name, watched(f"{owner.__name__}.{name}", method))
+    cancelled = engine.submit(request_of(llm, PROMPTS[1], 400, sampling={"ignore_eos": True}))
+    next(cancelled)
+    cancelled.cancel()
+    read(engine.submit(request_of(llm, PROMPTS[0], 4, n=2)))
+    engine.statistics()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._steps.runner, "logits", lambda plan: 1 / 0)
+        read(engine.submit(request_of(llm, PROMPTS[0])))
+    engine.close()
+    assert unlocked == set()
+    assert {"Answers.publish", "Answers.cancel", "Scheduler.discard", "Recorder.statistics"} <= called
 
 
 def test_asyncio_reads_many_requests_in_one_thread(llm, engine):

@@ -1,17 +1,20 @@
 """Lists of prompts on an engine of their own: what one request does to the others, and to memory."""
 
+import itertools
 import math
 import os
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
 
 from tiny_llm import NumericError, Sampling
-from tiny_llm.engine import EngineRequest
+from tiny_llm.engine import EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
 from tiny_llm.errors import StepFailed
@@ -164,6 +167,18 @@ def test_answers_that_fill_the_context_to_its_last_position(llm, device, monkeyp
     expected = [best_tokens(model, prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
     assert [result.token_ids for result in results] == expected
     assert max(offsets, default=context - 1) == context - 1  # of the decode steps on dense caches
+
+
+def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):
+    """From the begin of the list to its start, to its first token, to its end."""
+    clock = itertools.count(100)  # the list begins, then each request is submitted
+    monkeypatch.setattr(engine_batch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    timings = Timings("length", 1, 0, 4, queue_seconds=20, first_token_seconds=50, seconds=110)
+    monkeypatch.setattr(Answer, "timings", lambda answer, now: timings)
+    for number, result in enumerate(llm.generate(PROMPTS[:2], max_tokens=4), start=1):
+        statistics = result.statistics
+        assert statistics.queued_seconds == number + 20
+        assert (statistics.time_to_first_token, statistics.decode_seconds) == (30, 60)
 
 
 def test_many_log_probabilities_of_a_token(llm):
