@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import threading
 import time
 import tracemalloc
@@ -222,6 +224,25 @@ def test_half_open_connections_leave_room_for_requests() -> None:
         assert server.chat().status == 200
         for connection in half_open:
             connection.close()
+
+
+def test_a_connection_rests_since_its_last_answer() -> None:
+    """Not since it was made: the one that makes room is the one that nobody used for the longest time."""
+
+    def status(connection: http.client.HTTPConnection) -> int:
+        connection.request("GET", "/version")
+        with connection.getresponse() as response:
+            assert response.read()
+            return response.status
+
+    with running(FakeEngine(), max_connections=2) as server, contextlib.ExitStack() as opened:
+        connections = [http.client.HTTPConnection(*server.address, timeout=SECONDS) for _ in range(3)]
+        for connection in connections:
+            opened.callback(connection.close)
+        oldest, resting, newest = connections
+        assert [status(each) for each in (oldest, resting, oldest, newest, oldest)] == [200] * 5
+        with pytest.raises(ConnectionError):
+            status(resting)
 
 
 def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
