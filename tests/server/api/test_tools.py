@@ -16,7 +16,7 @@ from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.grammars import follows
 from ...support.serving.running import RunningServer, running
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "weather",
@@ -206,6 +206,30 @@ def test_a_choice_that_its_call_has_ended_gets_no_more_tokens(server: RunningSer
     reasons = [each["finish_reason"] for each in choices if each["index"] == 0]
     assert reasons.count("tool_calls") == 1
     assert reasons[-1] == "tool_calls"
+
+
+def test_an_answer_that_is_cut_after_a_call_says_so_in_each_interface(server: RunningServer) -> None:
+    """A client must not take its calls for all of them."""
+    server.engine.script = f"{CALL}{' and so on' * 50}"
+    limit = len(server.engine.tokenizer.encode(CALL, add_special_tokens=False)) + 5
+    function = TOOL["function"]
+    messages = [{"role": "user", "content": "Weather?"}]
+
+    def ask(path: str, tool: Any, **fields: Any) -> Any:
+        answer = server.request("POST", path, {"tools": [tool], "stream": False, **fields})
+        written = json.dumps(answer.record)
+        assert "Paris" in written
+        assert "<tool_call>" not in written  # it was read as a call
+        return answer.record
+
+    chat = ask("/v1/chat/completions", TOOL, messages=messages, max_tokens=limit)
+    assert chat["choices"][0]["finish_reason"] == "length"
+    schema = {"name": "weather", "input_schema": function["parameters"]}
+    assert ask("/v1/messages", schema, messages=messages, max_tokens=limit)["stop_reason"] == "max_tokens"
+    flat = {"type": "function", **function}
+    assert ask("/v1/responses", flat, input="Weather?", max_output_tokens=limit)["status"] == "incomplete"
+    ollama = ask("/api/chat", TOOL, messages=messages, options={"num_predict": limit})
+    assert ollama["done_reason"] == "length"
 
 
 def test_a_call_of_an_earlier_turn_needs_no_type(server: RunningServer) -> None:
