@@ -213,7 +213,21 @@ void define_machine(nb::module_& m) {
         "Whether operations that this thread makes from now on are batch invariant on the CPU: the bits of a "
         "row\n"
         "do not depend on the number of rows beside it. Returns what held before.");
-  m.def("cpu_threads", &cpu::default_threads, "The number of threads that CPU kernels use.");
+  m.def(
+      "cpu_threads",
+      [] {
+        const cpu::Threads threads = cpu::active_threads();
+        return std::pair{threads.prompts, threads.decoding};
+      },
+      "The numbers of threads that CPU kernels use: for prompts, and for decoding, where operations have "
+      "few\n"
+      "rows.");
+  m.def(
+      "explain_cpu_threads", [] { return cpu::explain_threads().reason; },
+      "Why these are the numbers of threads, in a line.");
+  m.def("set_cpu_threads", &cpu::set_threads, "threads"_a, "argument"_a = "threads",
+        "Sets the numbers of threads of the process: '16' for prompts and decoding, or '16,8'. It acts on\n"
+        "operations that are made afterwards. Errors name `argument`.");
   m.def(
       "peak",
       [](const std::string& isa, const std::string& dtype, int threads, double seconds) {

@@ -29,6 +29,7 @@ from .generation.text import (
 )
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
+from .runtime.extension import load_extension
 from .sampling.grammar import read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
 
@@ -50,6 +51,9 @@ class LLM(LoadedModel):
     offline: do not use the network.
     draft_model: the name of a small model with the same vocabulary, for speculative decoding: greedy answers
         stay the same up to rounding, sampled ones keep their distribution.
+    threads: the threads of the CPU kernels: 16 (or "16"), or "16,8" for 16 in prompts and 8 in decoding. One
+        setting for all models of the process, as the variable TINY_LLM_THREADS, over which it wins; the last
+        one given holds. None leaves it as it is.
     progress: called while loading, with the name of the task, the amount done and the total.
 
     A model may be used from any thread, and from several concurrently.
@@ -64,6 +68,7 @@ class LLM(LoadedModel):
         context: int | None = None,
         offline: bool = False,
         draft_model: str | Path | None = None,
+        threads: int | str | None = None,
         progress: Progress | None = None,
     ):
         for argument, given in (("name", name), ("draft_model", "" if draft_model is None else draft_model)):
@@ -75,6 +80,10 @@ class LLM(LoadedModel):
             check_function("LLM", "progress", progress)
         device = device_name("LLM", device)
         precision = activation_dtype("LLM", dtype, device)
+        if threads is not None:
+            check_type("LLM", "threads", threads, int | str, "an int or a str")
+            with calling("LLM"):
+                load_extension().set_cpu_threads(str(threads))
         self.dtype = dtype_name(precision)
         self._draft: Any = None
         with on_device(device):

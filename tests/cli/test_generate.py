@@ -234,6 +234,7 @@ def test_every_flag_has_a_test() -> None:
         "--enable-flash-attn",
         "--device",
         "--dtype",
+        "--threads",  # test_threads.py
         "--enable-thinking",
         "--draft-model",
         "--json-schema",

@@ -150,6 +150,7 @@ NATIVE_NAMES = {
     "cpu_isa",
     "cpu_isas",
     "cpu_threads",
+    "explain_cpu_threads",
     "explain_flash_attention",
     "flash_attention",
     "last_run",
@@ -162,6 +163,7 @@ NATIVE_NAMES = {
     "quantized_rows",
     "rms_norm",
     "rope",
+    "set_cpu_threads",
     "silu_multiply",
     "top_k",
 }

@@ -93,6 +93,9 @@ def test_thinking_is_refused_where_nothing_would_change(llm):
         ("dtype", {"dtype": "int8"}),
         ("device", {"device": "tpu"}),
         ("context", {"context": 1}),
+        ("threads", {"threads": 0}),
+        ("threads", {"threads": "2,"}),
+        ("threads", {"threads": True}),
         ("context", {"context": 10**6}),
     ],
 )
@@ -108,6 +111,8 @@ def test_an_impossible_setting_is_refused(argument, settings):
         *((argument, None) for argument in ("name", "dtype", "device", "offline")),
         ("offline", "no"),
         ("context", "9"),
+        ("threads", 2.5),
+        ("threads", (2, 1)),
         ("context", True),
     ],
 )

@@ -24,5 +24,5 @@ def measure_case(case: Case, names: Iterable[str], warmups: int, repeats: int) -
     found = [contestants.contestant(case, inputs, NAMES[name]) for name in names]
     operation = Operation(case.dtype, case.flops, 0, gate, found)
     work = Measurable(case.group, case.name, lambda _: operation)
-    row, _ = measure(work, load_extension().cpu_threads(), repeats, warmups=warmups)
+    row, _ = measure(work, load_extension().cpu_threads()[0], repeats, warmups=warmups)
     return row

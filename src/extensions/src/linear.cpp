@@ -41,7 +41,7 @@ mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx:
   std::vector<mx::array> inputs = {x, w};
   if (bias) inputs.push_back(*bias);
   check_linear(inputs);
-  return product(inputs, {&cpu::active_kernels(), cpu::default_threads()}, cpu_stream(kLinear, stream));
+  return product(inputs, {&cpu::active_kernels(), cpu::active_threads()}, cpu_stream(kLinear, stream));
 }
 
 // There is no dense product on GPUs: MLX's own are tuned there. Only a graph that was moved to a GPU calls

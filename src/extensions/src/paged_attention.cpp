@@ -249,7 +249,7 @@ mx::array paged_attention(const mx::array& query, const mx::array& key_pages, co
   params.scale = check_scale(kPagedFunction, scale);
   if (is_causal) params.right = 0;
   params.kernels = &cpu::active_kernels();
-  params.threads = cpu::default_threads();
+  params.threads = cpu::active_threads();
   check_for_kernel(inputs, params);
   check_numbers(PagedInputs(inputs, params), params);
   return attend(inputs, params, cpu_stream(kPagedFunction, stream)).first;

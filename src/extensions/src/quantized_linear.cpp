@@ -96,7 +96,7 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
                                         int group_size, int bits, const std::optional<FirstNorm>& norm,
                                         const std::optional<mx::array>& residual, bool gated,
                                         std::optional<int> split, mx::StreamOrDevice stream) {
-  const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::default_threads()};
+  const QuantizedParams params = {group_size, bits, &cpu::active_kernels(), cpu::active_threads()};
   check_call({x, matrices, norm, residual, gated, params}, split);
   std::vector<mx::array> inputs = {x};
   if (residual) inputs.push_back(*residual);

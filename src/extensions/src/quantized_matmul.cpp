@@ -68,7 +68,7 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
   if (a.ndim() != 2) reject(kQuantizedMatmul, "a", to_text(a.shape()), "(M, K)");
   check_quantized(kNames, scales, biases, group_size, bits, a, b);
   return quantized_product({a, b, scales, biases},
-                           {group_size, bits, &cpu::active_kernels(), cpu::default_threads()},
+                           {group_size, bits, &cpu::active_kernels(), cpu::active_threads()},
                            kernel_stream(kQuantizedMatmul, stream));
 }
 

@@ -154,7 +154,7 @@ struct AttentionParams {
   float softcap = 0;
   std::array<bool, kOptionalInputs.size()> present = {};  // which optional inputs are given
   const cpu::Kernels* kernels = nullptr;
-  int threads = 1;
+  cpu::Threads threads = {1, 1};
   bool readable = false;
   bool batch_invariant = false;
   bool keys_outside = false;  // schedule v1
@@ -249,7 +249,7 @@ mx::array quantized_matmul(const mx::array& scales, const mx::array& biases, int
 struct QuantizedParams {
   int group_size, bits;
   const cpu::Kernels* kernels;
-  int threads;
+  cpu::Threads threads;
 
   bool operator==(const QuantizedParams&) const = default;
 };
@@ -284,7 +284,7 @@ mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx:
 
 struct LinearParams {
   const cpu::Kernels* kernels;
-  int threads;
+  cpu::Threads threads;
 
   bool operator==(const LinearParams&) const = default;
 };

@@ -677,8 +677,20 @@ def set_batch_invariant(on: bool) -> bool:
     do not depend on the number of rows beside it. Returns what held before.
     """
 
-def cpu_threads() -> int:
-    """The number of threads that CPU kernels use."""
+def cpu_threads() -> tuple[int, int]:
+    """
+    The numbers of threads that CPU kernels use: for prompts, and for decoding, where operations have few
+    rows.
+    """
+
+def explain_cpu_threads() -> str:
+    """Why these are the numbers of threads, in a line."""
+
+def set_cpu_threads(threads: str, argument: str = "threads") -> None:
+    """
+    Sets the numbers of threads of the process: '16' for prompts and decoding, or '16,8'. It acts on
+    operations that are made afterwards. Errors name `argument`.
+    """
 
 def peak(isa: str, dtype: str, threads: int = 1, seconds: float = 0.2) -> float:
     """

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from ..runtime.version import version
+from .device import set_threads
 from .exit_codes import REFUSED, exit_code_of
 from .streams import drop_unwritten, open_missing_streams, print_stderr
 
@@ -120,4 +121,12 @@ def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -
         if problem == "unexpected argument" and "prompt" in options:
             problem += "; give the question by --prompt"
         parser.error(f"{unknown[0]}: {problem}")
-    return exit_code_of(options.program, lambda: options.run(options))
+    return exit_code_of(options.program, lambda: run_chosen(options))
+
+
+def run_chosen(options: argparse.Namespace) -> int:
+    """Run the command with its number of threads, which holds for the whole process."""
+    if getattr(options, "threads", None) is not None:
+        set_threads(options.threads)
+    code: int = options.run(options)
+    return code

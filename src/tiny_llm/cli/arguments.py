@@ -124,7 +124,7 @@ def add_solution(parser: argparse.ArgumentParser) -> None:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("attention, device and data type")
+    group = parser.add_argument_group("attention, device, data type and threads")
     group.add_argument(
         "--enable-flash-attn", action=argparse.BooleanOptionalAction,
         help="compute attention with FlashAttention, or with plain grouped attention, which keeps all scores "
@@ -140,6 +140,16 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=["auto", *DTYPES], default="auto",
         help="type of the activations; auto is bfloat16 on CUDA and on CPUs with bfloat16 instructions, "
         "float16 on Metal, else float32 (default: %(default)s)",
+    )  # fmt: skip
+    add_threads(group)
+
+
+def add_threads(container: argparse._ActionsContainer) -> None:
+    """The option that `cli.main` applies before a command runs; the native module knows what it may be."""
+    container.add_argument(
+        "--threads", metavar="N[,N]",
+        help="threads of the CPU kernels: 16, or 16,8 for 16 in prompts and 8 in decoding "
+        "(default: TINY_LLM_THREADS, else the physical cores that this process may use)",
     )  # fmt: skip
 
 

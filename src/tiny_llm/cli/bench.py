@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse flags that contradict each other."""
     if options.solution == "mlx":
-        refuse_with_mlx_lm(options, "loader", "enable_flash_attn")
+        refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "threads")
         if options.compare:
             raise Refusal("--compare: measures tiny_llm; leave out --solution mlx, and use --compare mlx")
     if options.compare and options.enable_flash_attn is not None:

@@ -63,6 +63,8 @@ def check(options: argparse.Namespace) -> Workload:
     """Refuse flags that contradict each other."""
     if options.base_url is None and options.api_key_file is not None:
         raise Refusal("--api-key-file: has no effect without --base-url: our own server needs no key")
+    if options.base_url is not None and options.threads is not None:
+        raise Refusal("--threads: has no effect with --base-url: that server has chosen its own")
     if options.burstiness is not None and all(map(math.isinf, options.request_rate)):
         raise Refusal("--burstiness: has no effect at --request-rate inf, which sends all requests at once")
     if len(set(options.request_rate)) < len(options.request_rate):
@@ -90,7 +92,8 @@ def served(options: argparse.Namespace, progress: ProgressBar) -> Iterator[str]:
         yield options.base_url
         return
     progress("starting the server", 0, None)
-    with ServerProcess(own_command(["--model", options.model or OWN_MODEL])) as server:
+    threads = [] if options.threads is None else ["--threads", options.threads]
+    with ServerProcess(own_command(["--model", options.model or OWN_MODEL, *threads])) as server:
         yield server.url
 
 

@@ -61,6 +61,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time for a whole answer, after which it has failed (default: %(default)g)",
     )  # fmt: skip
+    arguments.add_threads(group)
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:

@@ -147,7 +147,7 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> T
 
 def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:
     """The model and generation loop of mlx-lm."""
-    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model")
+    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model", "threads")
     check_mlx_lm()
     device = choose_device(options.device)
     dtype = mlx_lm_dtype(options.dtype, device)

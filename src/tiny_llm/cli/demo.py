@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"{what} (default: %(default)s)",
         )
+    arguments.add_threads(parser)
     arguments.add_json(parser)
 
 

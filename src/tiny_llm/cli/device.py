@@ -4,10 +4,11 @@ import mlx.core as mx
 
 from ..errors import ArgumentError
 from ..runtime.device import AUTO, DEVICES, DTYPES, activation_dtype, device_name
+from ..runtime.extension import load_extension
 from ..runtime.installation import describe_cpu
 from .exit_codes import Failure, Refusal
 
-__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype"]
+__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype", "set_threads"]
 
 
 def choose_device(requested: str | None) -> str:
@@ -23,6 +24,14 @@ def choose_device(requested: str | None) -> str:
 def choose_dtype(requested: str, device: str) -> mx.Dtype:
     """The type of the activations; "auto" is the fastest of the device whose results are good enough."""
     return activation_dtype("--dtype", requested, device)
+
+
+def set_threads(given: str) -> None:
+    """Let the CPU kernels of this process use these numbers of threads; wrong ones are an ArgumentError."""
+    try:
+        load_extension().set_cpu_threads(given, "--threads")
+    except (RuntimeError, ImportError) as unusable:
+        raise Failure(str(unusable)) from unusable
 
 
 def check_kernels() -> None:

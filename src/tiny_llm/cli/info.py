@@ -12,6 +12,7 @@ DESCRIPTION = "Shows what is installed, what this machine supports, and how fast
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_threads(parser)
     arguments.add_json(parser)
 
 
@@ -40,9 +41,14 @@ def as_text(report: dict[str, Any]) -> str:
         lines += [
             ("extension", "loaded"),
             ("instruction sets", found),
-            ("threads", cpu["threads"]),
+            ("threads", threads_text(**cpu["threads"])),
             ("attention", f"{rate['gflops']:.0f} GFLOP/s ({rate['work']})"),
         ]
     if report["warnings"]:
         lines += [("warning", warning) for warning in report["warnings"]]
     return "\n".join(f"{name:<18}{value}" for name, value in lines)
+
+
+def threads_text(prompts: int, decoding: int, reason: str) -> str:
+    numbers = str(prompts) if prompts == decoding else f"{prompts} in prompts, {decoding} in decoding"
+    return f"{numbers} ({reason})"

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--offline", action="store_true", default=None,
         help="do not use the network; fail if a model is not on this machine",
     )  # fmt: skip
+    arguments.add_threads(models)
     _add_engine(parser)
     _add_network(parser)
 

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
     arguments.add_model(parser)
     arguments.add_conversation(parser)
+    arguments.add_threads(parser)
     parser.set_defaults(  # of options that this command does not offer
         solution="tiny_llm", loader=None, enable_flash_attn=None, draft_model=None, device=None, dtype="auto"
     )

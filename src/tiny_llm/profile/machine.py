@@ -28,7 +28,7 @@ def measured_peaks(dtype: mx.Dtype = mx.float32) -> Peaks:
     if mx.default_device().type != mx.cpu:
         return Peaks(None, None)
     extension = load_extension()
-    threads = extension.cpu_threads()
-    gflops = extension.peak(extension.cpu_isa(), NATIVE_NAMES[dtype], threads, SECONDS)
-    gigabytes = extension.read_bandwidth(READ_BYTES, threads, SECONDS)
+    prompts, decoding = extension.cpu_threads()
+    gflops = extension.peak(extension.cpu_isa(), NATIVE_NAMES[dtype], prompts, SECONDS)
+    gigabytes = extension.read_bandwidth(READ_BYTES, decoding, SECONDS)
     return Peaks(gflops / 1e3, gigabytes / 1e3)

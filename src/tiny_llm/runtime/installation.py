@@ -60,10 +60,15 @@ def _seconds_of_causal(query: mx.array, key: mx.array, value: mx.array) -> float
 def describe_cpu() -> dict[str, Any]:
     """Instruction sets and threads of the native kernels; raises where the extension cannot be used."""
     extension = load_extension()
+    prompts, decoding = extension.cpu_threads()
     return {
         "found": extension.cpu_isas(),
         "active": extension.cpu_isa(),
-        "threads": extension.cpu_threads(),
+        "threads": {
+            "prompts": prompts,
+            "decoding": decoding,
+            "reason": extension.explain_cpu_threads(),
+        },
     }
 
 

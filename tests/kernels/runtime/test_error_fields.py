@@ -132,7 +132,8 @@ def test_without_one_it_is_a_plain_value_error():
 def test_a_setting_of_the_process_has_no_operation(monkeypatch):
     monkeypatch.setenv("TINY_LLM_THREADS", "none")
     use = "native._set_argument_error(Refused); print(raised(native.cpu_threads))"
-    parts = ("", "TINY_LLM_THREADS", "'none'", "a positive integer")
+    expected = "a positive integer, or two such as 16,8: for prompts and for decoding"
+    parts = ("", "TINY_LLM_THREADS", "'none'", expected)
     assert output_of(use, FIRST) == f"('Refused', {parts})\n"
 
 

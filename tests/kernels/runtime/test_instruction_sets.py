@@ -46,7 +46,7 @@ mx.set_default_device(mx.cpu)
 x = mx.ones((2, 300, 16))
 mx.eval(flash_attention(x, x, x))
 import tiny_llm_ext
-print(tiny_llm_ext.cpu_isa(), tiny_llm_ext.cpu_threads())
+print(tiny_llm_ext.cpu_isa(), *tiny_llm_ext.cpu_threads())
 """
 
 
@@ -77,13 +77,13 @@ def test_a_wrong_name_in_the_environment_is_an_error(name, run_with):
     assert f"TINY_LLM_CPU_ISA: got '{name}', expected one of" in run.stderr
 
 
-@pytest.mark.parametrize("threads", ["1", "3"])
-def test_the_environment_sets_the_number_of_threads(threads, run_with):
-    assert run_with(TINY_LLM_THREADS=threads).stdout.split()[1] == threads
+@pytest.mark.parametrize(("given", "threads"), [("1", ["1", "1"]), ("3,2", ["3", "2"])])
+def test_the_environment_sets_the_numbers_of_threads(given, threads, run_with):
+    assert run_with(TINY_LLM_THREADS=given).stdout.split()[1:] == threads
 
 
 def granted_cpus() -> list[float]:
-    """The CPU quotas of the control groups of this process; folders as in tests/quota_test.cpp."""
+    """The CPU quotas of the control groups of this process; folders as in tests/cpus_test.cpp."""
     groups = Path("/proc/self/cgroup")
     granted = []
     for line in groups.read_text().splitlines() if groups.exists() else []:
@@ -101,10 +101,20 @@ def granted_cpus() -> list[float]:
     return granted
 
 
-def test_by_default_there_is_a_thread_for_each_cpu_of_the_process(run_with):
-    # Linux has an affinity; elsewhere a process may use all CPUs.
-    mine = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
-    assert int(run_with().stdout.split()[1]) == math.ceil(min(len(mine(0)), *granted_cpus(), math.inf))
+def core_of(cpu: int) -> str:
+    """The CPUs that share its physical core."""
+    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return siblings.read_text() if siblings.exists() else str(cpu)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or Path("/sys/devices/cpu_atom").exists(),
+    reason="no affinity, or cores of two kinds",
+)
+def test_by_default_there_is_a_thread_for_each_core_of_the_process(run_with):
+    mine = os.sched_getaffinity(0)
+    cores = max(len({core_of(cpu) for cpu in mine}), min(len(mine), 2))
+    assert int(run_with().stdout.split()[1]) == math.ceil(min(cores, *granted_cpus(), math.inf))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1e9", "99999999999999999999"])

@@ -7,6 +7,7 @@
 
 #include "core/element.h"
 #include "core/mask.h"
+#include "cpu/interface/threads.h"
 
 namespace tiny_llm_ext {
 
@@ -50,7 +51,7 @@ struct Problem {
   bool keys_outside;                // schedule v1 on the CPU
   Backend backend;
   const cpu::Kernels* kernels;
-  int threads;
+  cpu::Threads threads;
 
   // Query heads of a GQA group.
   int64_t gqa_heads() const { return Hq / Hkv; }

@@ -2,7 +2,6 @@
 #include "core/checks.h"
 #include "core/dtype.h"
 #include "cpu/interface/isa.h"
-#include "cpu/interface/threads.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {
@@ -20,12 +19,16 @@ RowOperation::RowOperation(const char* function, mx::Stream stream)
     : mx::Primitive(stream),
       function_(function),
       kernels_(cpu::active_kernels()),
-      threads_(cpu::default_threads()) {}
+      threads_(cpu::active_threads()) {}
 
 void RowOperation::eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) { refuse_gpu(function_); }
 
 const cpu::RowKernels& RowOperation::kernels_of(const mx::array& x) const {
   return kernels_.rows[static_cast<int>(element_of(x.dtype()))];
+}
+
+int RowOperation::threads_for(int64_t rows, mx::Dtype dtype) const {
+  return threads_.of(rows <= kernels_.quantized[static_cast<int>(element_of(dtype))].max_streamed_rows);
 }
 
 std::vector<mx::array> RowOperation::graph(const std::vector<mx::array>&) {

@@ -9,6 +9,7 @@
 
 #include "core/checks.h"
 #include "cpu/interface/kernels.h"
+#include "cpu/interface/threads.h"
 #include "mlx/mlx.h"
 #include "mlx/primitives.h"
 
@@ -65,7 +66,8 @@ mx::array logsumexp(const mx::array& x, mx::StreamOrDevice stream);
 // their running sum exceeds the row's number in uniform (...), float32 in [0, 1).
 mx::array categorical(const mx::array& logits, const mx::array& uniform, mx::StreamOrDevice stream);
 
-// The base class of these primitives. Kernels and number of threads are those of the process.
+// The base class of these primitives. Kernels and numbers of threads are those of the process when they are
+// made.
 class RowOperation : public mx::Primitive {
  public:
   // `function` is the name in errors.
@@ -88,10 +90,12 @@ class RowOperation : public mx::Primitive {
   mx::array mapped_axis_first(const mx::array& input, int axis, int size);
 
   const cpu::RowKernels& kernels_of(const mx::array& x) const;
+  // For so many rows of a type.
+  int threads_for(int64_t rows, mx::Dtype dtype) const;
 
   const char* function_;
   const cpu::Kernels& kernels_;
-  int threads_;
+  cpu::Threads threads_;
 
  private:
   std::function<std::vector<mx::array>(const std::vector<mx::array>&)> graph_along(

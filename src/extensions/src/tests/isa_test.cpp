@@ -6,6 +6,7 @@
 #include <string>
 
 #include "check.h"
+#include "core/errors.h"
 #include "cpu/interface/isa.h"
 #include "cpu/interface/threads.h"
 
@@ -36,18 +37,36 @@ void test_the_environment_variables(const std::string& isa, const std::string& t
   setenv("TINY_LLM_CPU_ISA", "sse9", 1);
   check_throws<std::invalid_argument>("TINY_LLM_CPU_ISA: got 'sse9', expected one of " + listed,
                                       [] { cpu::active_kernels(); });
-  for (const char* wrong : {"", "0", "-2", "2x", " 2", "99999999999"}) {
+  for (const char* wrong :
+       {"", "0", "-2", "2x", " 2", "99999999999", ",", "2,", ",2", "2,0", "2, 1", "4,2,1"}) {
+    const auto refused_as = [wrong](const char* name) {
+      return std::string(name) + ": got '" + wrong +
+             "', expected a positive integer, or two such as 16,8: for prompts and for decoding";
+    };
     setenv("TINY_LLM_THREADS", wrong, 1);
-    check_throws<std::invalid_argument>(
-        std::string("TINY_LLM_THREADS: got '") + wrong + "', expected a positive integer",
-        [] { cpu::default_threads(); });
+    check_throws<ArgumentError>(refused_as("TINY_LLM_THREADS"), [] { cpu::active_threads(); });
+    check_throws<ArgumentError>(refused_as("threads"), [wrong] { cpu::set_threads(wrong, "threads"); });
   }
   setenv("TINY_LLM_CPU_ISA", isa.c_str(), 1);
   setenv("TINY_LLM_THREADS", threads.c_str(), 1);
   check(cpu::active_kernels().name == isa, "the forced instruction set is the active one");
-  check(cpu::default_threads() == std::stoi(threads), "the given number of threads is used");
+  const cpu::ThreadChoice choice = cpu::explain_threads();
+  const int number = std::stoi(threads);
+  check(choice.threads == cpu::Threads{number, number} && cpu::active_threads() == choice.threads,
+        "the given number of threads is used");
+  check(choice.reason == "TINY_LLM_THREADS=" + threads, "the reason is the variable, got " + choice.reason);
   setenv("TINY_LLM_CPU_ISA", "sse9", 1);
   check(cpu::active_kernels().name == isa, "the variable is read once");
+}
+
+void test_a_setting_wins_over_the_variable() {
+  cpu::set_threads("5,2", "--threads");
+  const cpu::ThreadChoice choice = cpu::explain_threads();
+  check(choice.threads == cpu::Threads{5, 2}, "5 threads in prompts, 2 in decoding");
+  check(choice.threads.of(true) == 2 && choice.threads.of(false) == 5, "few rows are decoding");
+  check(choice.reason == "--threads=5,2", "the reason is the option, got " + choice.reason);
+  cpu::set_threads("7", "threads");
+  check(cpu::active_threads() == cpu::Threads{7, 7}, "the last setting holds");
 }
 
 }  // namespace
@@ -57,5 +76,6 @@ int main() {
   using namespace tiny_llm_ext::tests;
   test_every_instruction_set_has_its_kernels();
   test_the_environment_variables("scalar", "3");
+  test_a_setting_wins_over_the_variable();
   return finish("isa_test");
 }

@@ -37,10 +37,10 @@ std::pair<int64_t, int64_t> check_window(const char* function, const AttentionOp
   return {bounded(left), causal ? 0 : bounded(right)};
 }
 
-int check_threads(const char* function, const std::optional<int>& threads) {
-  if (!threads) return cpu::default_threads();
+cpu::Threads check_threads(const char* function, const std::optional<int>& threads) {
+  if (!threads) return cpu::active_threads();
   if (*threads < 1) reject(function, "threads", std::to_string(*threads), "at least 1");
-  return *threads;
+  return {*threads, *threads};
 }
 
 }  // namespace

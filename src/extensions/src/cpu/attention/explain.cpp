@@ -28,7 +28,7 @@ void explain(const Problem& problem, Explanation& e) {
   if (plan.schedule == Schedule::v1) {
     const auto state = static_cast<int64_t>(
         kernels.keys_outside_scratch_bytes(static_cast<int32_t>(problem.E), plan.task_rows));
-    const int64_t at_once = std::min<int64_t>(problem.threads, plan.task_count);
+    const int64_t at_once = std::min<int64_t>(problem.threads.of(plan.single_positions), plan.task_count);
     e.workspace_bytes = saturating_sum(e.workspace_bytes, saturating_product({at_once, state + kCacheLine}));
   }
   e.math = kernels.bf16_products ? "bf16" : "ieee-f32";

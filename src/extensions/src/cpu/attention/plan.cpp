@@ -128,7 +128,7 @@ Plan make_plan(const Problem& problem, double min_shared_work) {
     plan.partial_floats =
         saturating_sum(plan.partial_floats, saturating_product({partial_floats(problem, sequence), times}));
   }
-  plan.threads = work < min_shared_work ? 1 : problem.threads;
+  plan.threads = work < min_shared_work ? 1 : problem.threads.of(plan.single_positions);
   // A rectangle's schedule depends on its shape only: explain() names it before lengths are known.
   const bool split =
       problem.packed ? plan.splits > 1 : plan_chunks(problem, problem.whole_entry(0)).chunks > 1;

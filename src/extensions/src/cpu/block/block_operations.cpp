@@ -49,7 +49,7 @@ KeepThreadsAwake::KeepThreadsAwake(const DecoderParts& parts, int64_t rows, int 
 Arrays multiply(const mx::array& x, const PackedLayer& layer, const ProductOptions& options,
                 const mx::array& block_result, const Kernels& kernels, int threads) {
   Arrays y = options.last ? Arrays{block_result} : new_results(x, layer, options);
-  const QuantizedParams quantized = {layer.group_size, layer.bits, &kernels, threads};
+  const QuantizedParams quantized = {layer.group_size, layer.bits, &kernels, {threads, threads}};
   multiply_quantized({x, layer.matrices, layer.norm, options.residual, options.gated, quantized}, y);
   return y;
 }

@@ -11,11 +11,11 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   // First, because attention_inputs() refers to the caches: a cache with another reference would be copied.
   const cpu::CacheArrays caches = {kFirstCache, attention_.caches_in_batch(attention_inputs(inputs)),
                                    inputs[0].shape(1)};
+  const int threads = threads_for(cpu::rows_of(inputs[0]), inputs[0].dtype());
   cpu::dispatch_on_caches(
       stream(), inputs, outputs, caches,
       [parts = parts_, params = attention_.params(), in_batch = caches.in_batch, kernels = &kernels_,
-       threads = threads_](const cpu::Arrays& arrays, cpu::Arrays& results,
-                           const std::vector<bool>& in_place) {
+       threads](const cpu::Arrays& arrays, cpu::Arrays& results, const std::vector<bool>& in_place) {
         const cpu::KeepThreadsAwake awake(*parts, cpu::rows_of(arrays[0]), threads);
         const auto multiply = [&](const mx::array& x, const PackedLayer& layer,
                                   const ProductOptions& options) {

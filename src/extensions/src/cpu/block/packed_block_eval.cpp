@@ -98,7 +98,7 @@ class AppendAndAttend {
     AttentionParams params;
     params.right = 0;
     params.kernels = &kernels_;
-    params.threads = threads_;
+    params.threads = {threads_, threads_};
     Problem problem = make_problem(inputs, params, mx::Device::cpu);
     problem.packed = problem.paged = problem.lengths = true;
     problem.S = step_.block_table().shape(1) * step_.page_size();
@@ -124,10 +124,11 @@ void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vec
   cpu::allocate_for(outputs[0]);
   for (int i = 1; i < 3; i++) outputs[i].copy_shared_buffer(inputs[i]);
   if (step_->rows() == 0) return;
+  const int threads = threads_for(step_->rows(), inputs[0].dtype());
   cpu::dispatch_placed(
       stream(), inputs, outputs,
-      [parts = parts_, step = step_, kernels = &kernels_, threads = threads_](const cpu::Arrays& arrays,
-                                                                              cpu::Arrays& results) {
+      [parts = parts_, step = step_, kernels = &kernels_, threads](const cpu::Arrays& arrays,
+                                                                   cpu::Arrays& results) {
         try {
           const cpu::KeepThreadsAwake awake(*parts, step->rows(), threads);
           run_decoder_block(

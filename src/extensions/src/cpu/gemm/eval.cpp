@@ -21,7 +21,8 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t M = cpu::rows_of(y), N = y.shape(-1), K = inputs[0].shape(-1);
   const cpu::LinearKernel& kernel = params.kernels->linear[static_cast<int>(element_of(y.dtype()))](M);
   if (y.size() == 0) return;
-  const int threads = static_cast<double>(M) * N * K < kDenseThreshold.now() ? 1 : params.threads;
+  const double work = static_cast<double>(M) * N * K;
+  const int threads = work < kDenseThreshold.now() ? 1 : params.threads.of(kernel.streamed);
   const cpu::RowMatrix x(inputs[0], threads), w(inputs[1], threads);
   std::optional<cpu::RowMatrix> bias;
   if (inputs.size() > 2) bias.emplace(inputs[2], threads);

@@ -1,8 +1,10 @@
-// Affinity from the system, quotas from the files of control groups.
+// Affinity from the system, quotas from the files of control groups, kinds of cores from sysfs.
 #include "cpu/interface/cpus.h"
 
 #if defined(__linux__)
 #include <sched.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include <algorithm>
@@ -10,7 +12,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -71,6 +75,32 @@ int limit_along(const std::string& mounted, std::string_view path) {
   return least;
 }
 
+// The numbers of a list such as "0-3,8\n".
+std::vector<int> numbers_of(std::string_view list) {
+  std::vector<int> numbers;
+  while (!list.empty()) {
+    std::string_view range = cut(list, ',');
+    int first = 0, last = 0;
+    const char* const end = range.data() + range.size();
+    const auto [next, error] = std::from_chars(range.data(), end, first);
+    if (error != std::errc()) break;
+    const bool is_range = next != end && *next == '-';
+    if (!is_range || std::from_chars(next + 1, end, last).ec != std::errc()) last = first;
+    for (; first <= last; first++) numbers.push_back(first);
+  }
+  return numbers;
+}
+
+std::string folder_of(int cpu, const std::string& root) {
+  return root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+}
+
+// 0 if unknown.
+int64_t capacity_of(int cpu, const std::string& root) {
+  const std::vector<int> capacity = numbers_of(contents(folder_of(cpu, root) + "/cpu_capacity"));
+  return capacity.empty() ? 0 : capacity[0];
+}
+
 bool holds(std::string_view controllers, std::string_view name) {
   while (!controllers.empty()) {
     if (cut(controllers, ',') == name) return true;
@@ -97,12 +127,53 @@ int quota_cpus(const std::string& root) {
   return least == kNoLimit ? 0 : least;
 }
 
-int allowed_cpus() {
-  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+std::vector<int> fast_cpus(const std::vector<int>& cpus, const std::string& root) {
+  std::vector<int> fast;
+#if defined(__APPLE__)
+  int count = 0;
+  size_t size = sizeof count;
+  const bool known =
+      root.empty() && sysctlbyname("hw.perflevel0.physicalcpu", &count, &size, nullptr, 0) == 0;
+  if (known && count > 0 && count < static_cast<int>(cpus.size()))
+    return {cpus.begin(), cpus.begin() + count};  // the system chooses where threads run
+#endif
+  int64_t largest = 0;
+  for (int cpu : cpus) largest = std::max(largest, capacity_of(cpu, root));
+  const std::vector<int> performance = numbers_of(contents(root + "/sys/devices/cpu_core/cpus"));
+  for (int cpu : cpus) {
+    const bool is_atom =
+        !performance.empty() && std::find(performance.begin(), performance.end(), cpu) == performance.end();
+    if (!is_atom && 2 * capacity_of(cpu, root) >= largest) fast.push_back(cpu);
+  }
+  return fast.empty() ? cpus : fast;
+}
+
+int physical_cores(const std::vector<int>& cpus, const std::string& root) {
+  std::set<int> first_threads;
+  for (int cpu : cpus) {
+    const auto siblings = numbers_of(contents(folder_of(cpu, root) + "/topology/thread_siblings_list"));
+    first_threads.insert(siblings.empty() ? cpu : siblings[0]);
+  }
+  return static_cast<int>(first_threads.size());
+}
+
+std::vector<int> affinity() {
+  std::vector<int> cpus;
 #if defined(__linux__)
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = CPU_COUNT(&set);
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  for (int cpu = 0; known && cpu < CPU_SETSIZE; cpu++) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
 #endif
+  if (!cpus.empty()) return cpus;
+  cpus.resize(std::max(1u, std::thread::hardware_concurrency()));
+  std::iota(cpus.begin(), cpus.end(), 0);
+  return cpus;
+}
+
+int allowed_cpus() {
+  const int cpus = static_cast<int>(affinity().size());
   const int quota = quota_cpus("");
   return quota > 0 ? std::min(cpus, quota) : cpus;
 }

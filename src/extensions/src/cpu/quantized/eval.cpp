@@ -68,12 +68,12 @@ class QuantizedLayer {
       outputs_ += matrix.weight.shape(0);
       work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
     }
-    threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads;
+    all_.streamed = M_ <= kernels_.max_streamed_rows;
+    threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads.of(all_.streamed);
     for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
     all_.num_groups = call.matrices[0].scales.shape(1);
     all_.group_size = call.params.group_size;
     all_.bits = call.params.bits;
-    all_.streamed = M_ <= kernels_.max_streamed_rows;
   }
 
   void run() {

@@ -53,7 +53,8 @@ void Categorical::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx:
   const cpu::RowReader reader(logits);
   const size_t sums_bytes = divide_up(count, kBlock) * sizeof(double);
   cpu::enqueue_rows(stream(),
-                    {int64_t(out.size()), kNsPerElement * count, threads_, sums_bytes + reader.row_bytes()},
+                    {int64_t(out.size()), kNsPerElement * count, threads_for(out.size(), logits.dtype()),
+                     sums_bytes + reader.row_bytes()},
                     [=, kernels = &kernels_of(logits), itemsize = int64_t(logits.itemsize()),
                      draws = uniform.data<float>(), shape = uniform.shape(), strides = uniform.strides(),
                      y = out.data<uint32_t>()](int64_t m, std::byte* scratch) {

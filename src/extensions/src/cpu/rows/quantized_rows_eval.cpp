@@ -33,7 +33,8 @@ void QuantizedRows::eval_cpu(const std::vector<mx::array>& inputs, std::vector<m
   const cpu::RowReader words(weight), scale_rows(scales), bias_rows(biases);
   const size_t scale_bytes = scale_rows.row_bytes();
   cpu::enqueue_rows(
-      stream(), {int64_t(ids.size()), cost, threads_, words.row_bytes() + 2 * scale_bytes},
+      stream(),
+      {int64_t(ids.size()), cost, threads_for(ids.size(), out.dtype()), words.row_bytes() + 2 * scale_bytes},
       [=, unpack = kernels_of(out).unpack, row_bytes = task.num_groups * task.group_size * out.itemsize(),
        vocabulary = int64_t{weight.shape(0)}, first = ids.data<std::byte>(), shape = ids.shape(),
        strides = ids.strides(), dtype = ids.dtype(),

@@ -11,8 +11,9 @@ void RmsNorm::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arr
   cpu::reuse_or_allocate(outputs[0], {&x});
   if (x.size() == 0) return;
   const cpu::NormRows norm(x, weight, eps_, outputs[0].data<std::byte>());
-  cpu::enqueue(stream(),
-               [norm, kernels = &kernels_of(x), threads = threads_] { norm.run(*kernels, threads); });
+  cpu::enqueue(stream(), [norm, kernels = &kernels_of(x), threads = threads_for(cpu::rows_of(x), x.dtype())] {
+    norm.run(*kernels, threads);
+  });
 }
 
 }  // namespace tiny_llm_ext

@@ -52,8 +52,8 @@ void Rope::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   const bool dense = last_axis_is_dense(x);
   const size_t heads_bytes = dense ? 0 : sizes.heads * sizes.dims * sizes.itemsize;
   cpu::enqueue_rows(stream(),
-                    {sizes.batch * sizes.length, kNsPerRotated * sizes.heads * sizes.dims, threads_,
-                     2 * table_bytes + heads_bytes},
+                    {sizes.batch * sizes.length, kNsPerRotated * sizes.heads * sizes.dims,
+                     threads_for(sizes.batch * sizes.length, x.dtype()), 2 * table_bytes + heads_bytes},
                     [=, rotate = kernels_of(x).rope, offsets = std::move(row_offsets), strides = x.strides(),
                      x = x.data<std::byte>(), y = out.data<std::byte>()](int64_t index, std::byte* scratch) {
                       const int64_t n = index / sizes.length, s = index % sizes.length;

@@ -63,7 +63,7 @@ void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arra
   const mx::array& x = inputs[0];
   cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
-  enqueue_for_rows_of(x, kArgMaxNsPerElement, threads_, stream(), 0,
+  enqueue_for_rows_of(x, kArgMaxNsPerElement, threads_for(cpu::rows_of(x), x.dtype()), stream(), 0,
                       [argmax = kernels_of(x).argmax, count = x.shape(-1), out = outputs[0].data<uint32_t>()](
                           int64_t m, const std::byte* row, std::byte*) {
                         out[m] = static_cast<uint32_t>(argmax(row, count));
@@ -75,7 +75,7 @@ void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::a
   cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
   enqueue_for_rows_of(
-      x, kLogSumExpNsPerElement, threads_, stream(), 0,
+      x, kLogSumExpNsPerElement, threads_for(cpu::rows_of(x), x.dtype()), stream(), 0,
       [logsumexp = kernels_of(x).logsumexp, count = x.shape(-1), out = outputs[0].data<float>()](
           int64_t m, const std::byte* row, std::byte*) { out[m] = logsumexp(row, count); });
 }
@@ -85,7 +85,7 @@ void TopK::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>
   for (mx::array& output : outputs) cpu::allocate_for(output);
   if (x.size() == 0) return;
   const size_t keys_bytes = (2 * int64_t{k_} + kMoreCandidates) * sizeof(uint64_t);
-  enqueue_for_rows_of(x, kTopKNsPerElement, threads_, stream(), keys_bytes,
+  enqueue_for_rows_of(x, kTopKNsPerElement, threads_for(cpu::rows_of(x), x.dtype()), stream(), keys_bytes,
                       [k = k_, kernels = &kernels_of(x), count = x.shape(-1), itemsize = x.itemsize(),
                        values = outputs[0].data<std::byte>(), indices = outputs[1].data<uint32_t>()](
                           int64_t m, const std::byte* row, std::byte* scratch) {

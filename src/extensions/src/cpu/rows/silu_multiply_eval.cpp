@@ -22,10 +22,11 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   const bool dense = gate.flags().row_contiguous && up.flags().row_contiguous;
   cpu::reuse_or_allocate(out, {&gate, &up});
   if (out.size() == 0) return;
+  const int threads = threads_for(cpu::rows_of(out), out.dtype());
   const auto kernel = kernels_of(out).silu_multiply;
   std::byte* const y = out.data<std::byte>();
   if (dense) {
-    cpu::enqueue(stream(), [=, threads = threads_, size = int64_t(out.size()), itemsize = out.itemsize(),
+    cpu::enqueue(stream(), [=, size = int64_t(out.size()), itemsize = out.itemsize(),
                             gate = gate.data<std::byte>(), up = up.data<std::byte>()] {
       const double cost = kNsPerGated * std::min(size, kPiece);
       cpu::parallel_rows(divide_up(size, kPiece), cost, threads, [&](int64_t begin, int64_t end) {
@@ -38,7 +39,7 @@ void SiluMultiply::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   const cpu::RowReader gates(gate), ups(up);
   const size_t bytes = gates.row_bytes();
   const int64_t width = out.shape(-1);
-  cpu::enqueue_rows(stream(), {cpu::rows_of(out), kNsPerGated * width, threads_, 2 * bytes},
+  cpu::enqueue_rows(stream(), {cpu::rows_of(out), kNsPerGated * width, threads, 2 * bytes},
                     [=](int64_t m, std::byte* scratch) {
                       kernel(gates.row(m, scratch), ups.row(m, scratch + bytes), y + m * bytes, width);
                     });

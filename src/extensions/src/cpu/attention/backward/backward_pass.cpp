@@ -62,7 +62,7 @@ class BackwardPass {
     };
     if (!lists_sequences()) add(problem.whole_entry(0), static_cast<double>(problem.B));
     for (const Sequence& sequence : problem.sequences) add(sequence, 1);
-    threads_ = work < kAttentionThreshold.now() ? 1 : problem.threads;
+    threads_ = work < kAttentionThreshold.now() ? 1 : problem.threads.prompts;
     const auto dense = [&](const mx::array& x, const mx::Shape& batch) {
       inputs_.push_back(HeadRows::of(dense_.emplace_back(x, threads_), problem.element_bytes(), batch));
     };

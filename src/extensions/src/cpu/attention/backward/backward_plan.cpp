@@ -69,8 +69,8 @@ BackwardPlan make_backward_plan(const Problem& problem) {
   const bool by_shape = !problem.packed || work.empty();
   const double busiest =
       by_shape ? imbalance_of_equal(static_cast<double>(saturating_product({problem.B, problem.Hkv})),
-                                    problem.threads)
-               : imbalance(tasks, problem.threads);
+                                    problem.threads.prompts)
+               : imbalance(tasks, problem.threads.prompts);
   plan.schedule = busiest <= kMaxImbalance ? BackwardSchedule::one_pass : BackwardSchedule::two_passes;
   return plan;
 }

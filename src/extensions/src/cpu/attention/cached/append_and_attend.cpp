@@ -135,7 +135,7 @@ class AppendAndAttend {
     params.scale = params_.scale;
     params.right = 0;
     params.kernels = &kernels_;
-    params.threads = threads_;
+    params.threads = {threads_, threads_};
     run_forward(inputs, make_problem(inputs, params, mx::Device::cpu), o, lse);
   }
 

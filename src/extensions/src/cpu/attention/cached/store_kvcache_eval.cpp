@@ -45,7 +45,7 @@ void StoreKvCache::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   for (int i = 0; i < 2; i++) outputs[i].copy_shared_buffer(inputs[2 + i]);
   if (k_cache.size() == 0 || inputs[0].size() == 0) return;
   cpu::dispatch_placed(stream(), inputs, outputs,
-                       [slots = std::move(slots), layout = layout_, threads = cpu::default_threads()](
+                       [slots = std::move(slots), layout = layout_, threads = cpu::active_threads().prompts](
                            const cpu::Arrays& arrays, cpu::Arrays& results) {
                          for (int i = 0; i < 2; i++) store(arrays[i], results[i], slots, layout, threads);
                        });
