@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/checks.h"
+#include "cpu/interface/threads.h"
 #include "tiny_llm_ext.h"
 
 namespace tiny_llm_ext {
@@ -33,6 +34,7 @@ class StoreKvCache : public mx::Primitive {
 
  private:
   PageLayout layout_;
+  int threads_ = cpu::active_threads().prompts;  // few tokens are copied by one thread
 };
 
 // Throws for shapes and types that do not match.

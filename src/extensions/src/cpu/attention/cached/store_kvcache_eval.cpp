@@ -3,7 +3,6 @@
 
 #include "core/checks.h"
 #include "cpu/attention/cached/store_tokens.h"
-#include "cpu/interface/threads.h"
 #include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
@@ -45,7 +44,7 @@ void StoreKvCache::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
   for (int i = 0; i < 2; i++) outputs[i].copy_shared_buffer(inputs[2 + i]);
   if (k_cache.size() == 0 || inputs[0].size() == 0) return;
   cpu::dispatch_placed(stream(), inputs, outputs,
-                       [slots = std::move(slots), layout = layout_, threads = cpu::active_threads().prompts](
+                       [slots = std::move(slots), layout = layout_, threads = threads_](
                            const cpu::Arrays& arrays, cpu::Arrays& results) {
                          for (int i = 0; i < 2; i++) store(arrays[i], results[i], slots, layout, threads);
                        });
