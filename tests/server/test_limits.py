@@ -85,7 +85,8 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_rendered_or_encoded(
         monkeypatch.undo()
         for answer in answers:
             assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-            assert answer.error["message"].endswith(f"expected at most {most} characters")
+            sentence = f"the prompt is too long: expected at most {most} characters"
+            assert answer.error["message"].endswith(sentence)
         assert server.chat().status == 200
 
 

@@ -1,9 +1,11 @@
-"""What Claude Code sends to /v1/messages, with every field that it sends, is answered."""
+"""What Claude Code sends, as recorded in claude_code.json, is served, or refused in words that it knows."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,132 +14,159 @@ from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import Answer, RunningServer, running
 
-BETAS = (
-    "claude-code-20250219,interleaved-thinking-2025-05-14,context-management-2025-06-27,"
-    "prompt-caching-scope-2026-01-05,effort-2025-11-24"
-)
-HEADERS = {
-    "anthropic-beta": BETAS,
-    "anthropic-dangerous-direct-browser-access": "true",
-    "anthropic-version": "2023-06-01",
-    "authorization": "Bearer unused",
-    "user-agent": "claude-cli/2.1.0 (external, cli)",
-    "x-app": "cli",
-    "x-stainless-lang": "js",
-    "x-stainless-retry-count": "0",
+RECORD = json.loads(Path(__file__).with_name("claude_code.json").read_text())
+REQUESTS = {request["name"]: request for request in RECORD["requests"]}
+TOOLS = {tool["name"]: tool for tool in RECORD["tools"]}
+REFUSED = {
+    "files that are not text": "messages[3].content[0].content[0].type: Could not process image",
+    "image of an MCP server": "messages[3].content[0].content[1].type: Could not process image",
+    "web search": "tools[0].type: expected custom: this server has no tools of its own",
 }
-EPHEMERAL = {"type": "ephemeral"}
-SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
-TOOLS = [
-    {
-        "name": "Bash",
-        "description": "Runs a command in a shell.",
-        "input_schema": {
-            "$schema": SCHEMA_URL,
-            "type": "object",
-            "properties": {
-                "command": {"type": "string", "description": "the command"},
-                "timeout": {"type": "number", "description": "milliseconds"},
-                "run_in_background": {"type": "boolean"},
-            },
-            "required": ["command"],
-            "additionalProperties": False,
-        },
-    },
-    {
-        "name": "mcp__a_server_with_a_long_name__and_a_tool_whose_name_is_even_longer_than_that",
-        "description": "A tool of a server.",
-        "input_schema": {"type": "object", "properties": {}},
-        "cache_control": EPHEMERAL,
-        "eager_input_streaming": True,
-    },
-]
-QUESTION: dict[str, Any] = {
-    "role": "user",
-    "content": [
-        {"type": "text", "text": "<system-reminder>\nToday is a day.\n</system-reminder>"},
-        {"type": "text", "text": "How many files are here?", "cache_control": EPHEMERAL},
-    ],
-}
-BODY: dict[str, Any] = {
-    "model": "fake",
-    "messages": [QUESTION],
-    "system": [
-        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.0; cc_entrypoint=cli;"},
-        {"type": "text", "text": "You help with code.", "cache_control": EPHEMERAL},
-        {"type": "text", "text": "Be brief.", "cache_control": {**EPHEMERAL, "ttl": "1h"}},
-    ],
-    "tools": TOOLS,
-    "metadata": {"user_id": json.dumps({"device_id": "d", "account_uuid": "", "session_id": "s"})},
-    "max_tokens": 32000,
-    "thinking": {"type": "enabled", "budget_tokens": 31999},
-    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-    "output_config": {"effort": "medium"},
-    "stream": True,
-}
+COUNTED = ("tokens", "tokens of tools")
+ANSWERED = [name for name in REQUESTS if name not in (*REFUSED, *COUNTED)]
 CALL = '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls | wc -l"}}\n</tool_call>'
+KEYS = ("x", "k")  # as recorded: a token in `authorization`, and a key in `x-api-key`
 
 
 @pytest.fixture(scope="module", params=[chat_models.THINKING, ""], ids=["thinking", "without"])
-def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+def engine(request: pytest.FixtureRequest) -> FakeEngine:
     """Of a model with a switch for thinking, and of one without."""
     template = chat_models.TOOLS + chat_models.MESSAGES + request.param
-    with running(FakeEngine(tokenizer=chat_models.tokenizer_with(template))) as started:
+    return FakeEngine(tokenizer=chat_models.tokenizer_with(template), context=8192)
+
+
+@pytest.fixture(scope="module")
+def server(engine: FakeEngine) -> Iterator[RunningServer]:
+    """The model has all names that the client asks for."""
+    names = {request["body"]["model"] for request in REQUESTS.values()}
+    with running(dict.fromkeys(names, engine), api_keys=KEYS) as started:
         yield started
 
 
-def send(server: RunningServer, path: str, **fields: Any) -> Answer:
-    return server.request("POST", f"{path}?beta=true", {**BODY, **fields}, HEADERS)
+def body_of(name: str) -> dict[str, Any]:
+    """The recorded body with its tools."""
+    body = REQUESTS[name]["body"]
+    if "tools" not in body:
+        return body
+    named = [{"name": tool} if isinstance(tool, str) else tool for tool in body["tools"]]
+    return {**body, "tools": [{**TOOLS.get(tool["name"], {}), **tool} for tool in named]}
 
 
-def events(answer: Answer) -> list[dict[str, Any]]:
+def send(server: RunningServer, name: str, path: str | None = None) -> Answer:
+    headers = {**RECORD["common"], **REQUESTS[name]["headers"]}
+    return server.request("POST", path or REQUESTS[name]["path"], body_of(name), headers)
+
+
+def message(answer: Answer) -> dict[str, Any]:
+    """Of a whole answer, or of the events of a stream."""
+    assert answer.status == 200, answer.body
+    if answer.headers["content-type"] == "application/json":
+        return answer.record
     parts = [part for part in answer.body.decode().split("\n\n") if part]
-    return [json.loads(part.partition("\ndata: ")[2]) for part in parts]
+    start, *events, delta, stop = [json.loads(part.partition("\ndata: ")[2]) for part in parts]
+    assert (start["type"], delta["type"], stop["type"]) == ("message_start", "message_delta", "message_stop")
+    content = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+    for event in events:
+        if event["type"] == "content_block_delta":
+            block, added = content[event["index"]], event["delta"]
+            if added["type"] == "text_delta":
+                block["text"] += added["text"]
+            else:
+                block["input"] = json.loads(added["partial_json"])
+    others = {name: value for name, value in delta.items() if name not in ("type", "delta", "usage")}
+    usage = {**start["message"]["usage"], **delta["usage"]}
+    return {**start["message"], **delta["delta"], **others, "content": content, "usage": usage}
 
 
-def test_a_question_and_the_result_of_a_call_are_answered(server: RunningServer) -> None:
-    server.engine.script = CALL
-    asked = send(server, "/v1/messages")
-    assert asked.status == 200
-    *_, delta, stop = events(asked)
-    assert (delta["delta"]["stop_reason"], stop["type"]) == ("tool_use", "message_stop")
-    assert delta["context_management"] == {"applied_edits": []}
-    (block,) = [event["content_block"] for event in events(asked) if "content_block" in event]
-    used = {"type": "tool_use", "id": block["id"], "name": "Bash", "input": {"command": "ls | wc -l"}}
-    thought = {"type": "thinking", "thinking": "Hm.", "signature": ""}
-    result = {"tool_use_id": block["id"], "type": "tool_result", "content": "7", "is_error": False}
-    turns = [
-        QUESTION,
-        {"role": "assistant", "content": [thought, used]},
-        {"role": "user", "content": [{**result, "cache_control": EPHEMERAL}]},
-    ]
-    server.engine.script = "Seven."
-    answered = events(send(server, "/v1/messages", messages=turns))
-    deltas = [event["delta"] for event in answered if event["type"] == "content_block_delta"]
-    assert "".join(delta["text"] for delta in deltas) == "Seven."
-    assert answered[-2]["delta"]["stop_reason"] == "end_turn"
-    written = server.engine.tokenizer.decode(server.engine.requests[-1].prompt_ids)
-    assert written.index("Be brief.") < written.index("How many files") < written.index("tool\n7")
+def texts(body: dict[str, Any]) -> Iterator[str]:
+    """What the model has to read of a request, in order; the first block of `system` is for Anthropic."""
+    yield from (block["text"] for block in body["system"][1:])
+    for turn in body["messages"]:
+        blocks = turn["content"]
+        for block in [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks:
+            match block["type"]:
+                case "text":
+                    yield block["text"]
+                case "tool_use":
+                    yield json.dumps(block["name"])
+                case "tool_result":
+                    yield "tool\n" + ("Error: " if block.get("is_error") else "")
+                    result = block["content"]
+                    yield result if isinstance(result, str) else result[0]["tool_name"]
 
 
-def test_the_tokens_of_a_request_are_counted(server: RunningServer) -> None:
-    counted = send(server, "/v1/messages/count_tokens")
-    server.engine.script = "Seven."
-    (start, *_) = events(send(server, "/v1/messages"))
-    assert counted.record == {"input_tokens": start["message"]["usage"]["input_tokens"]}
+@pytest.mark.parametrize("name", ANSWERED)
+def test_the_model_reads_a_request_in_order_and_answers(
+    server: RunningServer, engine: FakeEngine, name: str
+) -> None:
+    engine.script = '{"title": "Hi"}' if name == "title" else "Hi."
+    answered = message(send(server, name))
+    assert [block["text"] for block in answered["content"]] == [engine.script]
+    assert answered["stop_reason"] == "end_turn"
+    body = body_of(name)
+    assert answered.get("context_management") == (
+        {"applied_edits": []} if "context_management" in body else None
+    )
+    asked = engine.requests[-1]
+    written = engine.tokenizer.decode(asked.prompt_ids)
+    assert "x-anthropic-billing-header" not in written
+    assert all(json.dumps(tool["name"]) in written for tool in body.get("tools", []))
+    place = 0
+    for text in texts(body):
+        place = written.index(text, place) + len(text)
+    assert (asked.grammar is not None) == (name == "title")
 
 
-def test_small_requests_beside_the_conversation(server: RunningServer) -> None:
-    """Whether there is quota, and the title of a conversation, which has a format."""
-    server.engine.script = "Hi."
-    quota = {"role": "user", "content": "quota"}
-    body = {"model": "fake", "max_tokens": 1, "messages": [quota], "metadata": BODY["metadata"]}
-    assert server.request("POST", "/v1/messages?beta=true", body, HEADERS).status == 200
-    server.engine.script = '{"title": "Files"}'
-    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
-    schema = {**schema, "additionalProperties": False}
-    config = {"format": {"type": "json_schema", "schema": schema}}
-    disabled = {"type": "disabled"}
-    titled = send(server, "/v1/messages", tools=[], thinking=disabled, temperature=1, output_config=config)
-    assert titled.status == 200
-    assert server.engine.requests[-1].grammar.kind == "json_schema"
+def test_a_call_of_a_tool(server: RunningServer, engine: FakeEngine) -> None:
+    engine.script = CALL
+    answered = message(send(server, "question"))
+    assert answered["stop_reason"] == "tool_use"
+    ((kind, name, given),) = [(block["type"], block["name"], block["input"]) for block in answered["content"]]
+    assert (kind, name, given) == ("tool_use", "Bash", {"command": "ls | wc -l"})
+
+
+def test_the_classifier_of_calls_stops_at_its_string(server: RunningServer, engine: FakeEngine) -> None:
+    engine.script = "<block>no</block> Reasons follow."
+    answered = message(send(server, "classifier"))
+    assert answered["content"][0]["text"] == "<block>no"
+    assert (answered["stop_reason"], answered["stop_sequence"]) == ("stop_sequence", "</block>")
+
+
+@pytest.mark.parametrize("name", [*COUNTED, "question", "results of tools"])
+def test_tokens_are_counted(server: RunningServer, engine: FakeEngine, name: str) -> None:
+    counted = send(server, name, "/v1/messages/count_tokens?beta=true").record
+    body = {"max_tokens": 1, **body_of(name), "stream": False}
+    headers = {**RECORD["common"], **REQUESTS[name]["headers"]}
+    usage = server.request("POST", "/v1/messages?beta=true", body, headers).record["usage"]
+    assert counted == {"input_tokens": usage["input_tokens"]}
+
+
+@pytest.mark.parametrize(("name", "sentence"), REFUSED.items())
+def test_what_is_refused(server: RunningServer, name: str, sentence: str) -> None:
+    """The client knows Anthropic's words for images and documents, and asks again without them."""
+    answer = send(server, name)
+    assert (answer.status, answer.record["error"]["type"]) == (400, "invalid_request_error")
+    assert answer.record["error"]["message"].startswith(sentence)
+
+
+def test_a_document_is_refused_in_words_that_the_client_knows(server: RunningServer) -> None:
+    body = body_of("files that are not text")
+    *before, final = body["messages"]
+    body = {**body, "messages": [*before, {**final, "content": final["content"][1:]}]}
+    answer = server.request("POST", "/v1/messages", body, {"x-api-key": "k"})
+    assert answer.record["error"]["message"].startswith("messages[3].content[1].type: Could not process PDF")
+
+
+def test_a_prompt_that_is_too_long(
+    server: RunningServer, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client looks for these words, and for the numbers, before it makes the conversation shorter."""
+    monkeypatch.setattr(engine, "context", 1000)
+    answer = send(server, "question")
+    assert answer.status == 400
+    assert re.search(r"prompt is too long: \d+ tokens > 1000", answer.record["error"]["message"])
+
+
+def test_before_its_first_question_the_client_asks_whether_the_server_is_there(server: RunningServer) -> None:
+    answer = server.request("HEAD", "/", headers={"accept": "*/*", "user-agent": "Bun/1.4.0"})
+    assert (answer.status, answer.body) == (200, b"")

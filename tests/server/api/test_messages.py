@@ -266,7 +266,7 @@ def test_errors_are_those_of_anthropic(server: RunningServer, client: anthropic.
         {"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]},
         {"max_tokens": None},
         {"max_tokens": 0},
-        {"messages": [{"role": "system", "content": "a"}]},
+        {"messages": [{"role": "developer", "content": "a"}]},
         {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
         {"messages": [{"role": "user", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]},
         {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}]},

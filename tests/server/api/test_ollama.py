@@ -150,7 +150,7 @@ def test_a_request_without_a_prompt_finds_the_model_loaded(
         (chat, {"options": {"temperature": 3}}, "options.temperature: "),
         (chat, {"options": {"num_predict": 0}}, "options.num_predict: expected at least 1"),
         (chat, {"options": {"num_predict": -3}}, "options.num_predict: "),
-        (chat, {"options": {"num_ctx": 2}}, "the prompt is too long: it has 9 tokens, and the context 2"),
+        (chat, {"options": {"num_ctx": 2}}, "the prompt is too long: 9 tokens > 2 tokens of context"),
         (chat, {"options": {"mirostat": 1}}, "options.mirostat: expected 0"),
         (
             chat,

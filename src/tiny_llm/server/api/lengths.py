@@ -11,5 +11,5 @@ def check_chars(param: str, texts: Iterable[str], model: ServedModel, settings: 
     """400 if these texts together never fit into the context, or are longer than any prompt may be."""
     most = min(settings.max_prompt_chars, model.most_chars)
     if sum(map(len, texts)) > most:
-        sentence = f"{param}: expected at most {most} characters"
+        sentence = f"{param}: the prompt is too long: expected at most {most} characters"
         raise ApiError(400, sentence, param=param, code="context_length_exceeded")

@@ -74,7 +74,7 @@ def render(
     if sum(len(message["content"]) for message in messages) > settings.max_prompt_chars:
         raise ApiError(
             400,
-            f"messages: expected at most {settings.max_prompt_chars} characters",
+            f"messages: the prompt is too long: expected at most {settings.max_prompt_chars} characters",
             param="messages",
             code="context_length_exceeded",
         )

@@ -83,7 +83,8 @@ def answer_limit(asked: int | None, param: str, prompt_tokens: int, context: int
 
 def context_exceeded(prompt_tokens: int, asked: int, context: int, param: str) -> ApiError:
     if prompt_tokens >= context:
-        sentence = f"the prompt is too long: it has {prompt_tokens} tokens, and the context {context}"
+        # Claude Code shortens a conversation by the difference of these numbers.
+        sentence = f"the prompt is too long: {prompt_tokens} tokens > {context} tokens of context"
         return ApiError(400, sentence, param=param, code="context_length_exceeded")
     sentence = (
         f"the context has {context} tokens, but the prompt has {prompt_tokens} and the answer up to {asked}: "

@@ -12,6 +12,10 @@ class TextBlock(Struct, kw_only=True):
     text: str | None = None
 
 
+class ResultBlock(TextBlock, kw_only=True):
+    tool_name: str | None = None  # of a tool_reference
+
+
 class ContentBlock(TextBlock, kw_only=True):
     """Text, a call of a tool, its result, or reasoning."""
 
@@ -19,7 +23,7 @@ class ContentBlock(TextBlock, kw_only=True):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: str | list[TextBlock] | None = None
+    content: str | list[ResultBlock] | None = None
     is_error: bool | None = None
 
 

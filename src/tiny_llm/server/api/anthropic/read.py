@@ -1,11 +1,11 @@
 """From the fields of /v1/messages to those of a chat, which mean the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from ...errors import bad_value, renaming, unsupported
+from ...errors import ApiError, bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
@@ -27,6 +27,7 @@ from .fields import (
     AnthropicPrompt,
     AnthropicTool,
     ContentBlock,
+    ResultBlock,
     TextBlock,
     ToolChoice,
 )
@@ -36,6 +37,9 @@ FAILED = "Error: "  # before the result of a tool that failed: chat templates kn
 # Our names of what a request may be refused for.
 RENAMED = {"prompt": "messages", "stop": "stop_sequences", "tool_choice.function.name": "tool_choice.name"}
 DROPPED = ("thinking", "redacted_thinking")  # of earlier turns, as templates do
+# Anthropic's words for these: Claude Code knows them, and goes on without the picture or document.
+UNREAD = {"image": "Could not process image", "document": "Could not process PDF"}
+BILLING = "x-anthropic-billing-header:"  # Claude Code: not for the model, and another in each conversation
 
 
 def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Settings) -> Job:
@@ -117,16 +121,17 @@ def read_thinking(fields: AnthropicPrompt, model: ServedModel) -> bool:
 
 
 def read_system(fields: AnthropicPrompt) -> list[Message]:
-    if not fields.system:
-        return []
-    return [Message(role="system", content=read_texts("system", fields.system))]
+    system = fields.system or []
+    if not isinstance(system, str):  # what all conversations begin with can be in the prefix cache
+        system = [block for block in system if not (block.text or "").startswith(BILLING)]
+    return [Message(role="system", content=read_texts("system", system))] if system else []
 
 
 def read_messages(fields: AnthropicPrompt) -> Iterator[Message]:
     for index, message in enumerate(fields.messages):
         place = f"messages[{index}]"
-        if message.role not in ("user", "assistant"):
-            raise bad_value(f"{place}.role", "user or assistant")
+        if message.role not in ("user", "assistant", "system"):
+            raise bad_value(f"{place}.role", "one of user, assistant, system")
         if isinstance(message.content, str):
             yield Message(role=message.role, content=message.content)
         else:
@@ -149,26 +154,44 @@ def read_blocks(place: str, message: AnthropicMessage, blocks: list[ContentBlock
                 function = FunctionCall(name=block.name, arguments=arguments)
                 calls.append(ToolCall(function=function, id=block.id))
             case "tool_result" if message.role == "user":
-                result = read_texts(f"{where}.content", block.content or "")
+                result = read_result(f"{where}.content", block.content or "")
                 result = FAILED + result if block.is_error else result
                 yield Message(role="tool", content=result, tool_call_id=block.tool_use_id)
             case kind if kind in DROPPED:
                 pass
             case _:
-                raise unsupported(f"{where}.type", "expected text or tools: this model reads nothing else")
+                raise unread(where, kind)
     if texts or calls:
         yield Message(role=message.role, content="".join(texts), tool_calls=calls or None)
 
 
-def read_texts(place: str, content: str | list[TextBlock] | list[ContentBlock]) -> str:
+def unread(place: str, kind: str) -> ApiError:
+    sentence = UNREAD.get(kind, "expected text or tools")
+    return unsupported(f"{place}.type", f"{sentence}: this model reads text only")
+
+
+def read_texts(place: str, content: str | Sequence[TextBlock]) -> str:
     if isinstance(content, str):
         return content
     for index, block in enumerate(content):
         if block.type != "text":
-            raise unsupported(f"{place}[{index}].type", "expected text: this model reads nothing else")
+            raise unread(f"{place}[{index}]", block.type)
         if block.text is None:
             raise bad_value(f"{place}[{index}].text", "a text, got null")
     return "".join(block.text or "" for block in content)
+
+
+def read_result(place: str, content: str | list[ResultBlock]) -> str:
+    """A search for tools finds names; the tools themselves are in the request."""
+    if isinstance(content, str):
+        return content
+    blocks = [
+        TextBlock(type="text", text=f"{block.tool_name}\n")
+        if block.type == "tool_reference" and block.tool_name
+        else block
+        for block in content
+    ]
+    return read_texts(place, blocks)
 
 
 def read_tool(place: str, tool: AnthropicTool) -> Tool:
