@@ -28,7 +28,7 @@ class EngineStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """One answer that has ended. Seconds since it was submitted, but `token_seconds`."""
+    """One answer that has ended. Seconds since it was submitted."""
 
     finish_reason: EventReason
     prompt_tokens: int
@@ -37,10 +37,3 @@ class Timings:
     queue_seconds: float
     first_token_seconds: float | None  # None: it had no token
     seconds: float
-
-    @property
-    def token_seconds(self) -> float | None:
-        """The mean time of a token after the first; None with fewer than two."""
-        if self.first_token_seconds is None or self.generated_tokens < 2:
-            return None
-        return (self.seconds - self.first_token_seconds) / (self.generated_tokens - 1)
