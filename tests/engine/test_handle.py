@@ -1,8 +1,10 @@
 """A handle: its events in order, and what is called at its end."""
 
 import asyncio
+import threading
 
 from tiny_llm.engine import Event
+from tiny_llm.engine import handle as handle_module
 from tiny_llm.engine.handle import Handle
 
 
@@ -30,3 +32,20 @@ def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_rea
     asyncio.run(leave())
     handle.put(Event(0, "a", finish_reason="stop"))
     assert [event.text for event in handle] == ["a"]
+
+
+def test_an_event_that_comes_while_its_reader_begins_to_wait_is_not_missed(monkeypatch):
+    handle, waker = Handle("", 1, 1, lambda: None), handle_module._waker
+    engine = threading.Thread(target=handle.put, args=(Event(0, "a", finish_reason="stop"),), daemon=True)
+
+    def put_meanwhile(loop, arrived):
+        engine.start()
+        engine.join(0.05)  # the lock keeps it from its end
+        return waker(loop, arrived)
+
+    monkeypatch.setattr(handle_module, "_waker", put_meanwhile)
+
+    async def read():
+        return await asyncio.wait_for(anext(handle), 10)
+
+    assert asyncio.run(read()).text == "a"

@@ -43,3 +43,8 @@ def test_wrong_drafts_are_not_tried_in_each_step():
             lookup.learn(1, 0)
         assert [lookup.propose(text) for _ in range(off)] == [()] * off
     assert len(lookup.propose(text)) == 1
+    lookup.learn(1, 1)  # the next pause is short again
+    for _ in range(PATIENCE):
+        assert lookup.propose(text)
+        lookup.learn(1, 0)
+    assert [len(lookup.propose(text)) for _ in range(FIRST_STEPS_OFF + 1)] == [0] * FIRST_STEPS_OFF + [1]

@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 
-from tiny_llm.engine import Engine, sizes
+from tiny_llm import Sampling
+from tiny_llm.cache.storage import PagedStorage
+from tiny_llm.engine import Engine, EngineRequest, sizes
 from tiny_llm.engine.sizes import DEFAULT_REQUESTS, DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
@@ -42,3 +44,20 @@ def test_the_limit_of_a_control_group_bounds_the_default_pool(cpu_llm, tmp_path,
     assert batch_memory(cpu_llm.model, [PAGE_SIZE] * 100, 100) == most * page_bytes
     # The longest request has to run, whatever is granted.
     assert batch_memory(cpu_llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes
+
+
+def test_pages_that_are_made_when_they_are_used_are_never_more_than_the_pool(cpu_llm, monkeypatch):
+    """They grow by a factor, and the last time by what is left."""
+    grown, grow = [], PagedStorage.grow
+
+    def watched(storage, num_pages):
+        grown.append(num_pages)
+        grow(storage, num_pages)
+
+    monkeypatch.setattr(PagedStorage, "grow", watched)
+    page = sizes.pool_size(cpu_llm.model, 64, 8, None).page_bytes
+    with Engine(cpu_llm, kv_memory=10 * page, max_context=80, page_size=8, grows=True) as engine:
+        request = EngineRequest(prompt_ids=[5], sampling=Sampling(max_tokens=79, ignore_eos=True))
+        *_, last = engine.submit(request)
+    assert last.finish_reason == "length"
+    assert grown == [2, 3, 4, 6, 9, 10]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import socket
 import struct
@@ -15,7 +16,7 @@ from tiny_llm.server.sse import COMMENT, EventStream
 
 from ..support.asgi import Sent
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, running, wait_until
+from ..support.serving.running import SECONDS, RunningServer, running, wait_until
 from ..support.virtual_time import at_once, now
 
 LONG = 2000  # tokens, far more than come while a test runs
@@ -68,6 +69,22 @@ def test_a_client_that_does_not_read_is_disconnected() -> None:
         assert handle.cancelled
         assert handle.generated < 8 * tokens
         assert server.chat().status == 200
+
+
+def test_a_time_limit_ends_with_what_it_is_for() -> None:
+    """A request that came in time may be answered for longer, and so may one whose client reads again."""
+    limits = {"head_timeout": 0.1, "body_timeout": 0.1, "write_timeout": 0.1}
+    with running(FakeEngine(delay=0.05), **limits) as server:
+        connection = http.client.HTTPConnection(*server.address, timeout=SECONDS)
+        for _ in range(2):
+            body, kind = json.dumps({"prompt": "a", "max_tokens": 8}), {"content-type": "application/json"}
+            connection.request("POST", "/v1/completions", body, kind)
+            response = connection.getresponse()
+            assert (response.status, len(json.loads(response.read())["choices"])) == (200, 1)
+            (protocol,) = server.server.server_state.connections
+            for change in (protocol.pause_writing, protocol.resume_writing):
+                protocol.loop.call_soon_threadsafe(change)
+        connection.close()
 
 
 def test_a_stream_without_tokens_has_comments() -> None:

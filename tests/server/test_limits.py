@@ -167,6 +167,18 @@ def refuse(*_: Any) -> None:
     raise RuntimeError("can't start new thread")
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_may_be_as_large_as_its_limit(chunked: bool) -> None:
+    """Whether its size is known before or not."""
+    with running(FakeEngine(), max_body=1000) as server:
+        for size, status in ((1000, 200), (1001, 413)):
+            body = msgspec.json.encode({"prompt": "a", "max_tokens": 1}).ljust(size)
+            head = b"Content-Length: %d\r\n\r\n" % size
+            if chunked:
+                head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+            assert parse(server.send_raw(HEAD + b"Connection: close\r\n" + head + body)).status == status
+
+
 def test_all_bodies_together_have_a_limit() -> None:
     """A body counts twice, as its bytes and as its fields, until its prompt is made."""
     with running(FakeEngine(), max_bodies=3000) as server:

@@ -105,10 +105,10 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
         yield
     except ApiError as error:
         name = names.get(error.param or "")
-        if name is None:
-            raise
-        message = error.message.replace(f"{error.param}:", f"{name}:", 1)
-        raise ApiError(error.status, message, param=name, code=error.code) from error
+        if name is not None:
+            error.message = error.message.replace(f"{error.param}:", f"{name}:", 1)
+            error.param = name
+        raise
 
 
 @contextmanager

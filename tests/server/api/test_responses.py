@@ -8,6 +8,8 @@ from typing import Any
 import openai
 import pytest
 
+from tiny_llm.server.metrics import REFUSALS
+
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.grammars import follows
@@ -236,3 +238,4 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
 def test_bad_input(server: RunningServer, fields: dict[str, Any], param: str) -> None:
     answer = server.request("POST", "/v1/responses", fields)
     assert (answer.status, answer.error["param"]) == (400, param)
+    assert answer.error["code"] in REFUSALS
