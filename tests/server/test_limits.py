@@ -190,8 +190,8 @@ def test_all_bodies_together_have_a_limit() -> None:
             refused = server.complete(**large)
             assert (refused.status, refused.error["code"]) == (503, "too_many_bodies")
             assert server.complete().status == 200
-        wait_until(lambda: server.server.lifecycle.in_flight == 0)
-        assert server.complete(**large).status == 200
+        # A thread may have the fields of the last request for a moment longer than its client waits.
+        wait_until(lambda: server.complete(**large).status == 200)
 
 
 def test_a_body_counts_with_all_values_that_it_is_decoded_to() -> None:
