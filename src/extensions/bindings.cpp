@@ -17,6 +17,7 @@
 #include "bindings/pages.h"
 #include "bindings/quantized.h"
 #include "bindings/rows.h"
+#include "bindings/threads.h"
 #include "bindings/weight_memory.h"
 #include "core/checks.h"
 #include "core/gpu.h"
@@ -273,6 +274,7 @@ NB_MODULE(_ext, m) {
   define_cached_attention(m);
   define_decoder_block(m);
   define_packed_step(m);
+  define_threads(m);
   define_weight_memory(m);
   define_introspection(m);
   define_machine(m);

@@ -1,6 +1,7 @@
 // Linear layers on quantized weights, fused with the norm before them and bias, gate and residual after them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -51,6 +52,14 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
                                         int group_size, int bits, const std::optional<FirstNorm>& norm,
                                         const std::optional<mx::array>& residual, bool gated,
                                         std::optional<int> split, mx::StreamOrDevice stream);
+
+namespace cpu {
+class LayerWeights;
+
+// Evaluated matrices of one input as addresses; the arrays must outlive them.
+std::shared_ptr<const LayerWeights> place_weights(const std::vector<QuantizedMatrix>& matrices,
+                                                  int group_size, int bits, int threads);
+}  // namespace cpu
 
 struct QuantizedLinearParams : QuantizedParams {
   bool biased, residual, gated;

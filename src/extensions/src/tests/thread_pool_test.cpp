@@ -42,6 +42,8 @@ namespace {
 using cpu::parallel_for;
 using cpu::parallel_ranges;
 
+constexpr int kMostThreads = 16;  // more than the CPUs of most machines: threads take turns
+
 // Whether each item ran once. Plain ints, so that the thread sanitizer sees missing synchronization.
 bool each_item_once(int64_t items, int threads, decltype(parallel_for)& parallel = parallel_for) {
   std::vector<int> calls(items, 0);
@@ -60,7 +62,8 @@ void test_a_call_without_the_threads_that_cannot_start() {
   out_of_memory = true;
   try {
     parallel_for(8, 8, count);
-    const cpu::KeepSpinning spinning(8);
+    const cpu::Team team(8);
+    parallel_for(8, 8, [](int64_t) {});
   } catch (const std::bad_alloc&) {
     calls.clear();
   }
@@ -93,22 +96,19 @@ bool becomes_true(Condition condition) {
   return condition();
 }
 
-void test_idle_threads_are_kept_spinning() {
+void test_threads_of_a_team_are_woken_and_sleep_again() {
   const auto all_sleep = [] { return !cpu::has_spinning_thread(); };
   check(becomes_true(all_sleep), "idle threads go to sleep");
   {
-    const cpu::KeepSpinning first(2);
-    auto second = std::make_unique<cpu::KeepSpinning>(2);
-    check(becomes_true(cpu::has_spinning_thread), "a thread is woken");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    check(cpu::has_spinning_thread(), "it keeps spinning");
-    second.reset();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    check(cpu::has_spinning_thread(), "it keeps spinning for one of two");
-    check(each_item_once(100, 2), "it works");
-    check(becomes_true(cpu::has_spinning_thread), "it spins again");
+    const cpu::Team team(3);
+    check(cpu::has_spinning_thread(), "the threads of a team are woken");
+    check(each_item_once(100, 3), "they work");
+    check(becomes_true(all_sleep), "a team that does nothing sleeps");
+    check(each_item_once(100, 3), "and works again");
+    const cpu::Team inner(2);
+    check(each_item_once(100, 3), "a team within a team is that team");
   }
-  check(becomes_true(all_sleep), "it goes to sleep afterwards");
+  check(becomes_true(all_sleep), "they sleep afterwards");
 }
 
 void test_items_start_from_zero_upwards() {
@@ -142,17 +142,22 @@ void test_each_thread_starts_with_its_own_range() {
   check(too_early == 0 && late == 0, "each thread starts with a range of its own");
 }
 
-void test_a_huge_number_of_threads_is_not_started() {
-  const unsigned most = std::max(16u, 4 * std::max(1u, std::thread::hardware_concurrency()));
+void test_no_more_threads_than_cpus() {
   std::mutex mutex;
   std::set<std::thread::id> ids;
-  const cpu::KeepSpinning spinning(1 << 30);
-  parallel_for(3000, 3000, [&](int64_t) {
+  cpu::set_most_threads(2);
+  const auto work = [&](int64_t) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::lock_guard lock(mutex);
     ids.insert(std::this_thread::get_id());
-  });
-  check(ids.size() <= most, "asked for 3000 threads: " + std::to_string(ids.size()) + " worked");
+  };
+  parallel_for(300, 3000, work);
+  {
+    const cpu::Team team(1 << 30);
+    parallel_for(300, 3000, work);
+  }
+  check(ids.size() <= 2, "asked for 3000 threads: " + std::to_string(ids.size()) + " worked");
+  cpu::set_most_threads(kMostThreads);
 }
 
 // Each item blocks until `threads` threads have one: passes only if as many threads run at the same time.
@@ -237,7 +242,7 @@ void test_two_callers_share_the_threads() {
   first.join();
 }
 
-// The only helper works on the first call when the second begins, and joins it after the first.
+// The only helper works on the first call when the second begins, and joins it before a later item.
 void test_a_thread_helps_the_next_call() {
   const int status = in_child([] {
     std::atomic<int> held{0};
@@ -251,10 +256,10 @@ void test_a_thread_helps_the_next_call() {
     becomes_true([&] { return held == 2; });
     std::atomic<bool> helped{false};
     const auto caller = std::this_thread::get_id();
-    parallel_for(2, 2, [&](int64_t) {
+    parallel_for(10000, 2, [&](int64_t) {
       second_begun = true;
-      helped = helped || std::this_thread::get_id() != caller;
-      becomes_true([&] { return helped.load(); });
+      if (std::this_thread::get_id() != caller) helped = true;
+      if (!helped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
     first.join();
     return helped ? 0 : 1;
@@ -338,15 +343,16 @@ void test_scratch() {
 int main(int argc, char** argv) {
   using namespace tiny_llm_ext::tests;
   const int rounds = std::stoi(argv[1]);
+  tiny_llm_ext::cpu::set_most_threads(kMostThreads);
   test_a_call_without_the_threads_that_cannot_start();
   test_every_item_runs_once();
   test_many_calls_in_a_row(10 * rounds);
-  test_idle_threads_are_kept_spinning();
+  test_threads_of_a_team_are_woken_and_sleep_again();
   test_items_start_from_zero_upwards();
   test_each_thread_starts_with_its_own_range();
   for (int threads : {2, 3, 5, 9}) test_the_given_number_of_threads_runs(threads);
   test_no_more_threads_than_given();
-  test_a_huge_number_of_threads_is_not_started();
+  test_no_more_threads_than_cpus();
   test_many_callers(rounds);
   test_two_callers_share_the_threads();
   test_nested_calls();

@@ -17,6 +17,7 @@
 #include "cpu/attention/plan.h"
 #include "cpu/interface/kernels.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -56,16 +57,18 @@ class ForwardPass {
     if (plan_.partial_floats > 0) {
       partials.emplace(allocate(bytes_of({plan_.partial_floats, sizeof(float)})));
       partials_ = static_cast<float*>(partials->buffer().raw_ptr());
+      tasks_done_ = std::vector<std::atomic<int64_t>>(plan_.sequence_count * problem_.Hkv);
     }
     std::atomic<int64_t> visited = 0;
     // A single position is bound by memory: a thread takes a range of tasks, so that each can prefetch the
     // keys of the next one.
+    const Operation operation("attention");
     const auto parallel = plan_.single_positions ? parallel_ranges : parallel_for;
-    parallel(plan_.task_count, plan_.threads, [&](int64_t n) { visited += run_task(n); });
-    if (partials_) {
-      parallel_for(plan_.sequence_count * problem_.Hq, plan_.threads,
-                   [&](int64_t item) { merge_head(item / problem_.Hq, item % problem_.Hq); });
-    }
+    parallel(plan_.task_count, plan_.threads, [&](int64_t n) {
+      const PlannedTask task = plan_.task(n);
+      visited += run_task(n, task);
+      if (task.plan.chunks > 1) merge_if_last(task);
+    });
     int64_t total = total_tiles(problem_, problem_.Hkv, kernel().row_tile, kernel().key_tile);
     record_run(
         {path_of(plan_.schedule), visited, total, plan_.splits, problem_.kernels->name, plan_.threads});
@@ -135,8 +138,7 @@ class ForwardPass {
     }
   }
 
-  int64_t run_task(int64_t n) {
-    const PlannedTask planned = plan_.task(n);
+  int64_t run_task(int64_t n, const PlannedTask& planned) {
     const SequencePlan& plan = planned.plan;
     const Sequence& sequence = plan.sequence;
     const bool split = plan.chunks > 1;
@@ -201,9 +203,17 @@ class ForwardPass {
     return kernel().run(task, reinterpret_cast<void*>(round_up(address, kCacheLine)));
   }
 
-  void merge_head(int64_t n, int64_t head) {
-    const SequencePlan plan = plan_.sequence(n);
-    if (plan.chunks == 1) return;
+  // The thread that ends the last task of some KV heads merges them: their partial results are in its caches,
+  // or will soon be.
+  void merge_if_last(const PlannedTask& task) {
+    std::atomic<int64_t>& done = tasks_done_[task.plan.sequence.index * problem_.Hkv + task.kv_head];
+    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < task.plan.row_blocks * task.plan.chunks) return;
+    const int64_t gqa_heads = problem_.gqa_heads();
+    for (int64_t head = 0; head < task.kv_heads * gqa_heads; head++)
+      merge_head(task.plan, task.kv_head * gqa_heads + head);
+  }
+
+  void merge_head(const SequencePlan& plan, int64_t head) {
     const Sequence& sequence = plan.sequence;
     int64_t gqa_heads = problem_.gqa_heads(), stride = sequence.n_q * gqa_heads * (problem_.E + 2);
     std::vector<float> row(problem_.E);
@@ -231,6 +241,7 @@ class ForwardPass {
   std::vector<float> sinks_;
   HeadRows o_, lse_;
   float* partials_ = nullptr;
+  std::vector<std::atomic<int64_t>> tasks_done_;  // of split sequences, for each sequence and KV head
 };
 
 }  // namespace

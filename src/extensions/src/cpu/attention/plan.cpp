@@ -15,9 +15,12 @@ namespace {
 constexpr int64_t kMaxSplitPositions = 64;
 
 // Keys of a chunk, for every kRowsPerChunk rows. A chunk writes E + 2 floats per row and reads 2 E elements
-// per key; with these numbers the writes are a few per cent.
-constexpr int64_t kChunkKeys = 1024;
-constexpr int64_t kRowsPerChunk = 64;
+// per key; with these numbers the writes are a few per cent. So few keys, because many threads share the few
+// heads of a small model.
+constexpr int64_t kChunkKeys = 128;
+constexpr int64_t kRowsPerChunk = 8;
+// Chunks of a sequence, about: one thread merges all of a KV head.
+constexpr int64_t kMostChunks = 32;
 
 const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {
   return problem.kernels->attention[static_cast<int>(problem.dtype)].forward;
@@ -32,9 +35,10 @@ SequencePlan plan_chunks(const Problem& problem, const Sequence& sequence) {
   if (problem.keys_outside || sequence.n_q == 0 || sequence.n_q > kMaxSplitPositions) return plan;
   if (problem.kernels->batch_invariant) return plan;  // chunks depend on the number of query positions
   int64_t key_tile = kernel_of(problem).key_tile;
-  int64_t chunk =
-      kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk) / key_tile * key_tile;
+  const int64_t least =
+      round_up(kChunkKeys * divide_up(sequence.n_q * problem.gqa_heads(), kRowsPerChunk), key_tile);
   KeyRange keys = visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, problem.left, problem.right);
+  const int64_t chunk = least * std::max<int64_t>(1, divide_up(keys.end - keys.begin, least * kMostChunks));
   if (keys.end - keys.begin <= chunk) return plan;
   plan.chunk_keys = chunk;
   plan.first_chunk = keys.begin / chunk;

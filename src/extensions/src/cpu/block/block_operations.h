@@ -11,14 +11,14 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Keeps the threads of a block awake between its operations: most are too small to wake a thread for, in
-// small models all of them. Does nothing if the block is too small itself.
-class KeepThreadsAwake {
+// The team that computes all operations of a block: most are too small to wake a thread for, in small models
+// all of them. Has no threads if the block is too small itself.
+class BlockTeam {
  public:
-  KeepThreadsAwake(const DecoderParts& parts, int64_t rows, int threads);
+  BlockTeam(const DecoderParts& parts, int64_t rows, int threads);
 
  private:
-  std::optional<KeepSpinning> spinning_;
+  std::optional<Team> team_;
 };
 
 // As `quantized_linear`; the result of the last product is `block_result`.

@@ -16,7 +16,7 @@ void DecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx
       stream(), inputs, outputs, caches,
       [parts = parts_, params = attention_.params(), in_batch = caches.in_batch, kernels = &kernels_,
        threads](const cpu::Arrays& arrays, cpu::Arrays& results, const std::vector<bool>& in_place) {
-        const cpu::KeepThreadsAwake awake(*parts, cpu::rows_of(arrays[0]), threads);
+        const cpu::BlockTeam team(*parts, cpu::rows_of(arrays[0]), threads);
         const auto multiply = [&](const mx::array& x, const PackedLayer& layer,
                                   const ProductOptions& options) {
           return cpu::multiply(x, layer, options, results[0], *kernels, threads);

@@ -12,6 +12,7 @@
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/block/block_operations.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -62,6 +63,7 @@ class AppendAndAttend {
     const auto rotate = kernels_.rows[static_cast<int>(element_of(query_.dtype()))].rope;
     const cpu::RowReader cos(cos_), sin(sin_);
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv_) * E_;
+    const cpu::Operation operation("append");
     cpu::parallel_rows(step_.rows(), cost, threads_, [&](int64_t begin, int64_t end) {
       auto* scratch = static_cast<std::byte*>(cpu::thread_scratch(cos.row_bytes() + sin.row_bytes()));
       for (int64_t t = begin; t < end; t++) {
@@ -130,7 +132,7 @@ void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vec
       [parts = parts_, step = step_, kernels = &kernels_, threads](const cpu::Arrays& arrays,
                                                                    cpu::Arrays& results) {
         try {
-          const cpu::KeepThreadsAwake awake(*parts, step->rows(), threads);
+          const cpu::BlockTeam team(*parts, step->rows(), threads);
           run_decoder_block(
               *parts, arrays,
               [&](const mx::array& x, const PackedLayer& layer, const ProductOptions& options) {

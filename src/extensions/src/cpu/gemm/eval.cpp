@@ -7,6 +7,7 @@
 #include "cpu/gemm/tasks.h"
 #include "cpu/interface/kernels.h"
 #include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -45,13 +46,11 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const int64_t outputs = cpu::outputs_of_task(N, packed_x.row_blocks(), threads, kernel.task_outputs);
   const int64_t output_tasks = divide_up(N, outputs);
 
-  // Wakes the pool before packing, so that it is ready for the product: a streamed x is packed by one thread.
+  // Woken before packing, and ready for the product: a streamed x is packed by one thread.
   const auto sharing = static_cast<int>(std::min<int64_t>(threads, packed_x.row_blocks() * output_tasks));
-  std::optional<cpu::KeepSpinning> spinning;
-  if (sharing > 1) spinning.emplace(sharing);
+  const cpu::Operation operation("product");
+  const cpu::Team team(sharing);
   packed_x.pack(threads, [&](int64_t row, int64_t rows, void* to) { kernel.pack(task_of(row, rows), to); });
-
-  spinning.reset();  // the threads spin a while longer
   packed_x.run(output_tasks, kernel.streamed, threads,
                [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
                  const int64_t n = output_task * outputs;

@@ -7,6 +7,7 @@
 #include "cpu/interface/kernels.h"
 #include "cpu/quantized/eval.h"
 #include "cpu/rows/norm_rows.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -22,30 +23,6 @@ constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any GEMV or skinny kernel takes at once.
 constexpr int64_t kStreamUnit = 64;
 
-struct Weights {
-  Weights(const QuantizedMatrix& matrix, int threads)
-      : words(matrix.weight, threads),
-        scales(matrix.scales, threads),
-        biases(matrix.biases, threads),
-        outputs(matrix.weight.shape(0)) {
-    if (matrix.bias) bias.emplace(*matrix.bias, 1);
-  }
-
-  // Points a task at the weights of the outputs from n on.
-  void set(cpu::QuantizedTask& task, int64_t n) const {
-    task.w = reinterpret_cast<const uint32_t*>(words.at(n));
-    task.w_row_stride = words.stride();
-    task.scales = scales.at(n);
-    task.scales_row_stride = scales.stride();
-    task.biases = biases.at(n);
-    task.biases_row_stride = biases.stride();
-  }
-
-  cpu::RowMatrix words, scales, biases;
-  std::optional<cpu::RowMatrix> bias;
-  int64_t outputs;
-};
-
 // Some rows of an array (M, N) from column n on.
 struct Block {
   std::byte* data;
@@ -54,26 +31,27 @@ struct Block {
   std::byte* row(int64_t m) const { return data + m * row_bytes; }
 };
 
+// The result of a matrix, which tasks cut along its outputs.
+struct Result {
+  std::byte* y;
+  int64_t outputs, first_task, tasks;
+};
+
 class QuantizedLayer {
  public:
-  QuantizedLayer(const QuantizedCall& call, std::vector<mx::array>& y)
+  QuantizedLayer(const cpu::QuantizedProductCall& call, std::vector<mx::array>& y)
       : call_(call),
-        y_(y),
-        rows_(call.params.kernels->rows[static_cast<int>(element_of(call.x.dtype()))]),
-        kernels_(call.params.kernels->quantized[static_cast<int>(element_of(call.x.dtype()))]),
+        weights_(call.weights),
+        rows_(call.kernels.rows[static_cast<int>(element_of(call.x.dtype()))]),
+        kernels_(call.kernels.quantized[static_cast<int>(element_of(call.x.dtype()))]),
         M_(cpu::rows_of(call.x)),
-        itemsize_(y[0].itemsize()) {
-    double work = 0;
-    for (const QuantizedMatrix& matrix : call.matrices) {
-      outputs_ += matrix.weight.shape(0);
-      work += static_cast<double>(M_) * matrix.weight.shape(0) * call.x.shape(-1);
-    }
+        itemsize_(y[0].itemsize()),
+        all_(call.weights.task()) {
+    for (size_t i = 0; i < y.size(); i++)
+      results_.push_back({y[i].data<std::byte>(), weights_.matrices()[i].outputs, 0, 0});
+    const double work = static_cast<double>(M_) * static_cast<double>(weights_.elements());
     all_.streamed = M_ <= kernels_.max_streamed_rows;
-    threads_ = work < kParallelThreshold.now() ? 1 : call.params.threads.of(all_.streamed);
-    for (const QuantizedMatrix& matrix : call.matrices) weights_.emplace_back(matrix, threads_);
-    all_.num_groups = call.matrices[0].scales.shape(1);
-    all_.group_size = call.params.group_size;
-    all_.bits = call.params.bits;
+    threads_ = work < kParallelThreshold.now() ? 1 : call.threads.of(all_.streamed);
   }
 
   void run() {
@@ -92,27 +70,30 @@ class QuantizedLayer {
     packed_x.pack(threads_,
                   [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
 
-    const int64_t max_outputs = all_.streamed ? streamed_outputs()
-                                              : cpu::outputs_of_task(outputs_, packed_x.row_blocks(),
-                                                                     threads_, kernels_.task_outputs);
+    const int64_t max_outputs = all_.streamed
+                                    ? streamed_outputs()
+                                    : cpu::outputs_of_task(weights_.outputs(), packed_x.row_blocks(),
+                                                           threads_, kernels_.task_outputs);
     const int64_t unit = all_.streamed ? kStreamUnit : max_outputs;
-    std::vector<int64_t> first_task = {0};  // of each matrix
-    for (size_t i = 0; i < y_.size(); i++)
-      first_task.push_back(first_task.back() + divide_up(weights_[i].outputs, max_outputs));
+    int64_t tasks = 0;
+    for (Result& result : results_) {
+      result.first_task = tasks;
+      result.tasks = divide_up(result.outputs, max_outputs);
+      tasks += result.tasks;
+    }
     // Tasks of one matrix differ by at most one unit of outputs, so equal ranges of tasks are equal work.
-    const auto first_output = [&](size_t matrix, int64_t task_in_matrix) {
-      const int64_t outputs = weights_[matrix].outputs, units = divide_up(outputs, unit);
-      const int64_t tasks = first_task[matrix + 1] - first_task[matrix];
-      return std::min(units * task_in_matrix / tasks * unit, outputs);
+    const auto first_output = [unit](const Result& result, int64_t task) {
+      return std::min(divide_up(result.outputs, unit) * task / result.tasks * unit, result.outputs);
     };
-    packed_x.run(first_task.back(), all_.streamed, threads_,
+    packed_x.run(tasks, all_.streamed, threads_,
                  [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
-                   const auto next = std::upper_bound(first_task.begin(), first_task.end(), output_task);
-                   const size_t matrix = next - first_task.begin() - 1;
-                   const int64_t task_in_matrix = output_task - first_task[matrix];
-                   const int64_t n = first_output(matrix, task_in_matrix);
+                   size_t matrix = results_.size() - 1;
+                   while (output_task < results_[matrix].first_task) matrix--;
+                   const Result& result = results_[matrix];
+                   const int64_t task_in_matrix = output_task - result.first_task;
+                   const int64_t n = first_output(result, task_in_matrix);
                    cpu::QuantizedTask task = task_of(row, rows);
-                   task.outputs = first_output(matrix, task_in_matrix + 1) - n;
+                   task.outputs = first_output(result, task_in_matrix + 1) - n;
                    run(task, packed, matrix, row, n);
                  });
   }
@@ -120,8 +101,8 @@ class QuantizedLayer {
  private:
   // Outputs of a GEMV or skinny task. Gated results go through a buffer, which small tasks keep small.
   int64_t streamed_outputs() const {
-    if (threads_ == 1 && !call_.gated) return outputs_;
-    return round_up(divide_up(outputs_, kTasksPerThread * threads_), kStreamUnit);
+    if (threads_ == 1 && !call_.gated) return weights_.outputs();
+    return round_up(divide_up(weights_.outputs(), kTasksPerThread * threads_), kStreamUnit);
   }
 
   cpu::RowMatrix read_x() const {
@@ -135,8 +116,8 @@ class QuantizedLayer {
 
   // A task of a matrix, from row m and column n of y on: product, bias, gate, residual.
   void run(cpu::QuantizedTask task, const void* packed, size_t matrix, int64_t m, int64_t n) const {
-    const int64_t N = weights_[matrix].outputs;
-    const Block y = {y_[matrix].data<std::byte>() + (m * N + n) * itemsize_, N * itemsize_};
+    const int64_t N = results_[matrix].outputs;
+    const Block y = {results_[matrix].y + (m * N + n) * itemsize_, N * itemsize_};
     const int64_t scratch_bytes = round_up(kernels_.scratch_bytes(task), kCacheLine);
     const int64_t up_row_bytes = task.outputs * itemsize_;
     auto* const scratch = static_cast<std::byte*>(
@@ -154,47 +135,56 @@ class QuantizedLayer {
 
   void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
                 Block y) const {
-    weights_[matrix].set(task, n);
+    weights_.set(task, matrix, n);
     task.y = y.data;
     task.y_row_stride = y.row_bytes / itemsize_;
     kernels_.run(task, packed, scratch);
-    for (int64_t i = 0; weights_[matrix].bias && i < task.rows; i++)
-      rows_.add(y.row(i), weights_[matrix].bias->at(0, n), y.row(i), task.outputs);
+    const std::byte* const bias = weights_.bias(matrix, n);
+    for (int64_t i = 0; bias && i < task.rows; i++) rows_.add(y.row(i), bias, y.row(i), task.outputs);
   }
 
-  const QuantizedCall& call_;
-  std::vector<mx::array>& y_;
+  const cpu::QuantizedProductCall& call_;
+  const cpu::LayerWeights& weights_;
+  std::vector<Result> results_;
   const cpu::RowKernels& rows_;
   const cpu::QuantizedKernels& kernels_;
   const int64_t M_, itemsize_;
-  int64_t outputs_ = 0;
   int threads_;
-  std::vector<Weights> weights_;
   std::optional<cpu::RowMatrix> residual_;
-  cpu::QuantizedTask all_ = {};
+  cpu::QuantizedTask all_;
 };
 
 }  // namespace
 
-void cpu::multiply_quantized(const QuantizedCall& call, Arrays& y) {
+void cpu::multiply_quantized(const QuantizedProductCall& call, Arrays& y) {
   const bool nothing =
       std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
-  if (!nothing) QuantizedLayer(call, y).run();
+  if (nothing) return;
+  const Operation operation("quantized product");
+  QuantizedLayer(call, y).run();
 }
 
 void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::dispatch(stream(), inputs, outputs,
-                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
-                  cpu::multiply_quantized({arrays[0], {matrix}, {}, {}, false, params}, results);
-                });
+  cpu::dispatch(
+      stream(), inputs, outputs, [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+        const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
+        const cpu::LayerWeights weights({matrix}, params.group_size, params.bits, params.threads.prompts);
+        cpu::multiply_quantized(
+            {arrays[0], weights, nullptr, nullptr, false, *params.kernels, params.threads}, results);
+      });
 }
 
 void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::dispatch(stream(), inputs, outputs,
-                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
-                  cpu::multiply_quantized(quantized_call(arrays, params), results);
-                });
+  cpu::dispatch(
+      stream(), inputs, outputs, [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+        const QuantizedCall call = quantized_call(arrays, params);
+        const cpu::LayerWeights weights(call.matrices, params.group_size, params.bits,
+                                        params.threads.prompts);
+        cpu::multiply_quantized(
+            {call.x, weights, call.norm ? &*call.norm : nullptr, call.residual ? &*call.residual : nullptr,
+             call.gated, *params.kernels, params.threads},
+            results);
+      });
 }
 
 }  // namespace tiny_llm_ext

@@ -3,6 +3,7 @@
 
 #include "core/divide_up.h"
 #include "core/dtype.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
 
@@ -24,6 +25,7 @@ NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, fl
 
 void NormRows::run(const RowKernels& kernels, int threads) const {
   const size_t bytes = x_.row_bytes(), aligned = round_up(bytes, kCacheLine);
+  const Operation operation("norm");
   parallel_rows(rows_, kNsPerNormed * width_, threads, [&](int64_t begin, int64_t end) {
     auto* scratch = static_cast<std::byte*>(thread_scratch(aligned + weight_.row_bytes()));
     NormTask task = {};

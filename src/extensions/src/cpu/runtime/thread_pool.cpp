@@ -1,29 +1,34 @@
-// The thread pool. The caller works on its own job and never waits for a thread that has not started; jobs of
-// several callers share the threads.
+// The thread pool. Its threads watch a word of memory each, in which a caller offers them work; one that gets
+// none for a while sleeps on that word. There is no lock between a caller and its threads, and a caller never
+// waits for a thread that has not started.
 #include "cpu/runtime/thread_pool.h"
 
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
-#include <vector>
 
 #include "core/divide_up.h"
 #include "cpu/interface/cpus.h"
+#include "cpu/runtime/region_log.h"
 
 namespace tiny_llm_ext::cpu {
 namespace {
 
-// How long an idle thread, or a caller whose helpers are finishing, spins before it sleeps. Measured: waking
+// How long an idle thread, or a caller whose threads are finishing, spins before it sleeps. Measured: waking
 // a thread takes up to 45 us, the gap between two calls from Python is 30 us, and two spinning threads slow a
 // call on the other CPUs by up to 20 %.
-constexpr std::chrono::microseconds kSpinTime{50};
+constexpr std::chrono::microseconds kSpinTime{100};
+
+constexpr int kMostThreads = 256;
 
 void pause() {
 #if defined(__x86_64__)
@@ -33,181 +38,188 @@ void pause() {
 #endif
 }
 
-// Spins until `condition` holds, or until `keep_spinning` has been false for kSpinTime.
-template <typename Condition, typename Predicate>
-void spin_until(Condition condition, Predicate keep_spinning) {
-  auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+// Orders all before it, as others see it, before all after it: of thread sanitizer's accesses, too, which
+// knows no fences but needs none here.
+void full_fence() {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#pragma GCC diagnostic pop
+}
+
+// Spins until `condition` holds, at most for kSpinTime. Returns whether it holds.
+template <typename Condition>
+bool spin_until(Condition condition) {
+  std::optional<std::chrono::steady_clock::time_point> begin;
   for (;;) {
-    for (int i = 0; i < 16; ++i) {
-      if (condition()) return;
+    for (int i = 0; i < 32; ++i) {
+      if (condition()) return true;
       pause();
     }
     const auto now = std::chrono::steady_clock::now();
-    if (keep_spinning()) {
-      deadline = now + kSpinTime;
-    } else if (now >= deadline) {
-      return;
-    }
+    if (!begin) begin = now;
+    if (now - *begin >= kSpinTime) return false;
   }
 }
+
+// The items of a thread: [next, end), in one word, so that none is seen without the other.
+class Range {
+ public:
+  void set(int64_t begin, int64_t end) { word_.store(end << 32 | begin, std::memory_order_release); }
+
+  int64_t left() const {
+    const int64_t word = word_.load(std::memory_order_acquire);
+    return std::max<int64_t>((word >> 32) - (word & kLow), 0);
+  }
+
+  // The next item, or -1. A thread looks before it adds: `next` passes `end` by less than the threads.
+  int64_t take() {
+    if (left() == 0) return -1;
+    const int64_t word = word_.fetch_add(1, std::memory_order_acq_rel);
+    return (word & kLow) < (word >> 32) ? word & kLow : -1;
+  }
+
+  void clear() { word_.store(0, std::memory_order_release); }
+
+ private:
+  static constexpr int64_t kLow = 0xffffffff;
+  std::atomic<int64_t> word_{0};
+};
+
+constexpr int64_t kMostItems = 1 << 30;  // of a call
+
+class Job;
+
+enum State : uint32_t {
+  idle,     // watches for an offer
+  offered,  // the caller may take the offer back
+  taken,    // runs the job
+  awaited,  // runs the job, while its caller sleeps
+};
+
+// What a caller and a thread of the pool say to each other, in a cache line of their own.
+struct alignas(kCacheLine) Seat {
+  std::atomic<uint32_t> state{idle};
+  std::atomic<uint32_t> asleep{false};  // or about to: who has an offer for it, or soon will, wakes it
+  int rank = 0;                         // in the job
+  Range range;
+  Job* job = nullptr;
+  int64_t busy = 0;  // nanoseconds in the job, where that is measured
+
+  // Returns when this thread has no part in the job any more.
+  void withdraw_or_wait() {
+    uint32_t was = offered;
+    if (state.load(std::memory_order_relaxed) == offered && state.compare_exchange_strong(was, idle)) return;
+    const auto ended = [this] {
+      const uint32_t now = state.load(std::memory_order_acquire);
+      return now != taken && now != awaited;
+    };
+    if (spin_until(ended)) return;
+    was = taken;
+    state.compare_exchange_strong(was, awaited);
+    while (!ended()) state.wait(awaited);
+  }
+};
 
 // Whether this thread runs an item of a job: nested calls then run on this thread alone.
 thread_local bool in_job = false;
 
-// The items of one call, in contiguous ranges. Lives as long as the call.
-class Job {
- public:
-  Job(int64_t items, int ranges, const std::function<void(int64_t)>& work) : ranges_(ranges), work_(work) {
-    for (int i = 0; i < ranges; ++i) {
-      ranges_[i].next = items * i / ranges;
-      ranges_[i].end = items * (i + 1) / ranges;
-    }
-  }
-
-  // Runs items until none is left: those of a range that no thread started with, then those of the other
-  // ranges. After an exception no further item is started.
-  void run() noexcept {
-    const size_t first = started_.fetch_add(1, std::memory_order_relaxed);
-    in_job = true;
-    try {
-      for (size_t i = 0; i < ranges_.size(); ++i) {
-        Range& range = ranges_[(first + i) % ranges_.size()];
-        for (int64_t item; (item = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
-          work_(item);
-      }
-    } catch (...) {
-      for (Range& range : ranges_) range.next.store(range.end, std::memory_order_relaxed);
-      std::lock_guard lock(error_mutex_);
-      if (!error_) error_ = std::current_exception();
-    }
-    in_job = false;
-  }
-
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  struct alignas(kCacheLine) Range {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
-  };
-
-  std::vector<Range> ranges_;
-  std::atomic<size_t> started_{0};
-  const std::function<void(int64_t)>& work_;
-  std::mutex error_mutex_;
-  std::exception_ptr error_;
+// The threads of the pool that a caller has for a while: of the lowest numbers that are free, so that a
+// caller alone always has the same ones.
+struct Members {
+  int wanted = 0, count = 0;
+  std::array<Seat*, kMostThreads> seats;
 };
+
+thread_local Members* current_team = nullptr;
 
 class Pool {
  public:
-  bool has_spinning_thread() const { return spinning_ > 0; }
+  bool has_spinning_thread() const { return awake_ > 0; }
 
-  // The number of KeepSpinning objects. While it is above 0, idle threads spin instead of sleeping.
-  std::atomic<int>& spin_requests() { return spin_requests_; }
-
-  // Runs the job on this thread and up to `helpers` threads of the pool, as many as other jobs leave free.
-  void run(Job& job, int helpers) {
-    OpenJob open{job, helpers};
-    {
-      std::lock_guard lock(mutex_);
-      grow(helpers);
-      open_jobs_.push_back(&open);
-      ++wake_count_;
-    }
-    notify(helpers);
-    job.run();
-    // Every item has been started. Helpers that have not started are not waited for: on a loaded machine one
-    // may be scheduled milliseconds late.
-    std::unique_lock lock(mutex_);
-    std::erase(open_jobs_, &open);
-    if (open.active == 0) return;
-    lock.unlock();
-    spin_until([&open] { return open.active == 0; }, [] { return false; });
-    lock.lock();
-    done_.wait(lock, [&open] { return open.active == 0; });
+  void join(Members& team, int helpers) {
+    ++teams_;
+    team.wanted = helpers;
+    if (started_ < helpers) grow(helpers);
+    resize(team);
   }
 
-  // Wakes up to `helpers` threads, before there is a job for them.
-  void wake(int helpers) {
-    {
-      std::lock_guard lock(mutex_);
-      grow(helpers);
-      ++wake_count_;
-    }
-    notify(helpers);
+  void leave(Members& team) {
+    release(team, 0);
+    --teams_;
+  }
+
+  // Gives a team its share of the threads: what it wants, or an equal part if there are other teams.
+  void resize(Members& team) {
+    const int teams = teams_.load(std::memory_order_relaxed);
+    const int share = teams > 1 ? std::min<int>(team.wanted, divide_up(started_, teams)) : team.wanted;
+    if (team.count > share) release(team, share);
+    if (team.count < share) recruit(team, share);
+  }
+
+  // Of a thread whose state has changed, or that will soon be offered a job.
+  void wake_if_asleep(Seat& seat) {
+    if (!seat.asleep.load(std::memory_order_relaxed) || !seat.asleep.exchange(false)) return;
+    ++awake_;
+    seat.asleep.notify_one();
   }
 
  private:
-  // A job whose items have not all been started.
-  struct OpenJob {
-    Job& job;
-    int open_slots;  // helpers that may still join
-    std::atomic<int> active{0};
-  };
+  static constexpr int kBits = 64;
 
-  void notify(int helpers) {
-    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+  void recruit(Members& team, int share) {
+    for (int word = 0; word < static_cast<int>(free_.size()); ++word) {
+      uint64_t free = free_[word].load(std::memory_order_relaxed);
+      while (free != 0 && team.count < share) {
+        const uint64_t lowest = free & -free;
+        if (!free_[word].compare_exchange_weak(free, free & ~lowest, std::memory_order_acquire)) continue;
+        free &= ~lowest;
+        Seat& seat = seats_[word * kBits + std::countr_zero(lowest)];
+        team.seats[team.count++] = &seat;
+        wake_if_asleep(seat);
+      }
+    }
+  }
+
+  void release(Members& team, int share) {
+    while (team.count > share) {
+      const auto number = static_cast<int>(team.seats[--team.count] - seats_.data());
+      free_[number / kBits].fetch_or(uint64_t{1} << number % kBits, std::memory_order_release);
+    }
   }
 
   void grow(int helpers) noexcept {
+    std::lock_guard lock(grow_mutex_);
     try {
-      for (; threads_ < helpers; ++threads_) std::thread([this] { help(); }).detach();
+      while (started_ < helpers) {
+        const int number = started_;
+        std::thread([this, number] { help(seats_[number]); }).detach();
+        ++awake_;
+        ++started_;
+        free_[number / kBits].fetch_or(uint64_t{1} << number % kBits, std::memory_order_release);
+      }
     } catch (const std::exception&) {
       // The system refuses another thread, or memory for it; the threads already started do the work.
     }
   }
 
-  void help() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      OpenJob* const open = least_helped();
-      if (!open) {
-        const uint64_t seen = wake_count_;
-        lock.unlock();
-        ++spinning_;
-        spin_until([this, seen] { return wake_count_ != seen; }, [this] { return spin_requests_ > 0; });
-        --spinning_;
-        lock.lock();
-        wake_.wait(lock, [this, seen] { return wake_count_ != seen; });
-        continue;
-      }
-      --open->open_slots;
-      ++open->active;
-      lock.unlock();
-      open->job.run();
-      lock.lock();
-      open->open_slots = 0;  // all items have been started
-      if (--open->active == 0) done_.notify_all();
-    }
-  }
+  void help(Seat& seat);
 
-  // Of the jobs with an open slot, the one with the fewest helpers.
-  OpenJob* least_helped() const {
-    OpenJob* found = nullptr;
-    for (OpenJob* open : open_jobs_) {
-      if (open->open_slots > 0 && (!found || open->active < found->active)) found = open;
-    }
-    return found;
-  }
-
-  std::atomic<int> spinning_{0};  // threads that spin, waiting for work
-  std::atomic<int> spin_requests_{0};
-
-  std::mutex mutex_;  // guards all below; the atomics are also read without it, to decide when to lock
-  std::condition_variable wake_, done_;
-  int threads_ = 0;
-  std::vector<OpenJob*> open_jobs_;      // oldest first
-  std::atomic<uint64_t> wake_count_{0};  // times that threads were woken
+  std::array<Seat, kMostThreads> seats_;
+  alignas(kCacheLine) std::array<std::atomic<uint64_t>, kMostThreads / kBits> free_{};  // a bit a thread
+  std::atomic<int> teams_{0};
+  alignas(kCacheLine) std::atomic<int> awake_{0}, started_{0};
+  std::mutex grow_mutex_;
 };
 
 // Leaked on purpose: its threads sleep until the process ends, so it must never be destroyed.
 std::atomic<Pool*> the_pool{nullptr};
 
-// A forked child has only the forking thread. It forgets the parent's pool, whose mutex may be locked, and
-// makes its own.
-[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { the_pool = nullptr; });
+// A forked child has only the forking thread. It forgets the parent's pool and makes its own.
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+  the_pool = nullptr;
+  current_team = nullptr;
+});
 
 Pool& pool() {
   Pool* current = the_pool.load(std::memory_order_acquire);
@@ -217,33 +229,192 @@ Pool& pool() {
   return *current;
 }
 
-// The pool starts no more threads than this: more would only take turns on the CPUs.
-int64_t max_threads() {
-  static const int64_t max = std::max(16, 4 * allowed_cpus());
-  return max;
+// The items of one call. Lives as long as the call.
+class Job {
+ public:
+  static constexpr int kThief = kMostThreads;
+
+  Job(int64_t items, int helpers, bool in_ranges, Members& team, const std::function<void(int64_t)>& work)
+      : items_(items), most_helpers_(helpers), team_(team), work_(work) {
+    pool().resize(team);
+    for (int i = 0; i < std::min(helpers, team.count); ++i) __builtin_prefetch(team.seats[i], 1);
+    if (in_ranges) ranges_ = std::min(helpers, team.count) + 1;
+    for (int i = ranges_ - 1; i >= 0; --i) range(i).set(items * i / ranges_, items * (i + 1) / ranges_);
+  }
+
+  // Runs the items on this thread and those of the team; also on threads that the team gets meanwhile.
+  void run_all() {
+    invite();
+    int64_t busy = 0;
+    run(0, busy);
+    // All lines are on their way before the first is looked at.
+    for (int i = 0; i < helpers_; ++i) __builtin_prefetch(team_.seats[i]);
+    for (int i = 0; i < helpers_; ++i) team_.seats[i]->withdraw_or_wait();
+    if (measured_) keep(busy);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  // The part of a thread: of the caller with rank 0, of one that has a range, or with the rank kThief of one
+  // that only takes items from the ranges of others.
+  void run(int rank, int64_t& busy) noexcept {
+    const int64_t begin = measured_ ? nanoseconds_now() : 0;
+    in_job = true;
+    try {
+      if (rank == 0) {
+        run_range(0, true);
+        take_from_others(true);
+      } else if (rank < ranges_) {
+        run_range(rank, false);
+      } else {
+        take_from_others(false);
+      }
+    } catch (...) {  // no further item is started
+      for (int i = 0; i < ranges_; ++i) range(i).clear();
+      std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    in_job = false;
+    if (measured_) busy += nanoseconds_now() - begin;
+  }
+
+ private:
+  void run_range(int from, bool of_caller) {
+    for (int64_t item; (item = range(from).take()) >= 0;) {
+      if (of_caller && helpers_ < most_helpers_) invite();
+      work_(item);
+    }
+  }
+
+  // Items that are left when a thread has done its own: some thread is late, or has not started.
+  void take_from_others(bool of_caller) {
+    for (;;) {
+      int64_t most = 0;
+      int from = 0;
+      for (int i = 0; i < ranges_; ++i) {
+        if (const int64_t left = range(i).left(); left > most) most = left, from = i;
+      }
+      if (most == 0) return;
+      if (of_caller && most > 1) offer_again();
+      if (const int64_t item = range(from).take(); item >= 0) work_(item);
+    }
+  }
+
+  void keep(int64_t busy_of_caller) const {
+    Region region = {{}, items_, helpers_ + 1, begin_, nanoseconds_now(), busy_of_caller, busy_of_caller};
+    for (int i = 0; i < helpers_; ++i) {
+      region.busy += team_.seats[i]->busy;
+      region.longest = std::max(region.longest, team_.seats[i]->busy);
+    }
+    keep_region(region);
+  }
+
+  // Offers the job to threads of the team that have no part in it yet.
+  void invite() {
+    if (team_.count < most_helpers_) pool().resize(team_);
+    const int first = helpers_;
+    for (; helpers_ < std::min(team_.count, most_helpers_); ++helpers_)
+      offer(*team_.seats[helpers_], helpers_ + 1);
+    full_fence();
+    for (int i = first; i < helpers_; ++i) pool().wake_if_asleep(*team_.seats[i]);
+  }
+
+  // To threads that have done their part.
+  void offer_again() {
+    for (int i = 0; i < helpers_; ++i) {
+      Seat& seat = *team_.seats[i];
+      if (seat.state.load(std::memory_order_acquire) == idle) offer(seat, kThief);
+    }
+  }
+
+  void offer(Seat& seat, int rank) {
+    seat.job = this;
+    seat.rank = rank;
+    if (rank != kThief) seat.busy = 0;
+    seat.state.store(offered, std::memory_order_release);
+  }
+
+  Range& range(int rank) { return rank == 0 ? first_ : team_.seats[rank - 1]->range; }
+
+  alignas(kCacheLine) Range first_;  // of the caller; with one range that of all threads
+  alignas(kCacheLine) const int64_t items_;
+  const int most_helpers_;
+  int ranges_ = 1, helpers_ = 0;  // helpers: of the team, those that were offered the job
+  Members& team_;
+  const std::function<void(int64_t)>& work_;
+  const bool measured_ = keeps_regions();
+  const int64_t begin_ = measured_ ? nanoseconds_now() : 0;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+void Pool::help(Seat& seat) {
+  const auto is_offered = [&seat] { return seat.state.load(std::memory_order_relaxed) == offered; };
+  for (;;) {
+    while (!spin_until(is_offered)) {
+      --awake_;
+      seat.asleep = true;
+      full_fence();  // either this thread sees the offer, or the caller sees that it sleeps
+      while (seat.asleep && !is_offered()) seat.asleep.wait(true);
+      if (seat.asleep.exchange(false)) ++awake_;
+    }
+    uint32_t was = offered;
+    if (!seat.state.compare_exchange_strong(was, taken)) continue;  // taken back
+    seat.job->run(seat.rank, seat.busy);
+    if (seat.state.exchange(idle) == awaited) seat.state.notify_one();
+  }
 }
 
-enum class Ranges { one, one_per_thread };
+std::atomic<int> most_threads{0};
 
-void run_shared(int64_t items, int threads, Ranges ranges, const std::function<void(int64_t)>& work) {
-  const auto sharing = static_cast<int>(std::min<int64_t>({items, threads, max_threads()}));
-  if (sharing > 1 && !in_job) {
-    Job job(items, ranges == Ranges::one ? 1 : sharing, work);
-    pool().run(job, sharing - 1);
-    job.rethrow();
-    return;
+// More threads than CPUs would only take turns on them.
+int threads_of(int64_t threads) {
+  if (most_threads == 0) most_threads = allowed_cpus();
+  return static_cast<int>(std::min<int64_t>({threads, most_threads, kMostThreads}));
+}
+
+// Makes `team` that of this thread. A forked child, which has forgotten it, does not give its threads back.
+class Membership {
+ public:
+  Membership(Members& team, int helpers) : team_(team) {
+    pool().join(team, helpers);
+    current_team = &team;
   }
-  for (int64_t item = 0; item < items; ++item) work(item);
+  ~Membership() {
+    if (current_team != &team_) return;
+    current_team = nullptr;
+    pool().leave(team_);
+  }
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+ private:
+  Members& team_;
+};
+
+void run_shared(int64_t items, int threads, bool in_ranges, const std::function<void(int64_t)>& work) {
+  const int helpers = threads_of(std::min<int64_t>(items, threads)) - 1;
+  if (helpers < 1 || in_job) {
+    for (int64_t item = 0; item < items; ++item) work(item);
+  } else if (items > kMostItems) {
+    run_shared(kMostItems, threads, in_ranges, work);
+    run_shared(items - kMostItems, threads, in_ranges, [&](int64_t item) { work(kMostItems + item); });
+  } else if (current_team) {
+    Job(items, std::min(helpers, current_team->wanted), in_ranges, *current_team, work).run_all();
+  } else {
+    Members team;
+    const Membership membership(team, helpers);
+    Job(items, helpers, in_ranges, team, work).run_all();
+  }
 }
 
 }  // namespace
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  run_shared(items, threads, Ranges::one, work);
+  run_shared(items, threads, false, work);
 }
 
 void parallel_ranges(int64_t items, int threads, const std::function<void(int64_t)>& work) {
-  run_shared(items, threads, Ranges::one_per_thread, work);
+  run_shared(items, threads, true, work);
 }
 
 void parallel_rows(int64_t rows, double cost, int threads,
@@ -258,14 +429,27 @@ void parallel_rows(int64_t rows, double cost, int threads,
                [&](int64_t item) { work(item * count, std::min(rows, (item + 1) * count)); });
 }
 
-bool has_spinning_thread() { return pool().has_spinning_thread(); }
+struct Team::State {
+  explicit State(int helpers) : membership(members, helpers) {}
 
-KeepSpinning::KeepSpinning(int threads) : requests_(pool().spin_requests()) {
-  ++requests_;
-  if (has_spinning_thread()) return;
-  pool().wake(static_cast<int>(std::min<int64_t>(threads, max_threads())) - 1);
+  Members members;
+  const Membership membership;
+};
+
+Team::Team(int threads) {
+  const int helpers = threads_of(threads) - 1;
+  if (helpers < 1 || in_job || current_team) return;
+  try {
+    state_ = std::make_unique<State>(helpers);
+  } catch (const std::bad_alloc&) {
+    // Each call then finds its own threads.
+  }
 }
 
-KeepSpinning::~KeepSpinning() { --requests_; }
+Team::~Team() = default;
+
+bool has_spinning_thread() { return pool().has_spinning_thread(); }
+
+void set_most_threads(int threads) { most_threads = threads; }
 
 }  // namespace tiny_llm_ext::cpu

@@ -9,6 +9,7 @@
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -91,6 +92,7 @@ class AppendAndAttend {
     auto* const to_values = values(cache).data<std::byte>();
     const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
     const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
+    const Operation operation("append");
     parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
       auto* scratch = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
       std::byte* const head_scratch = scratch + 2 * cos.row_bytes();
