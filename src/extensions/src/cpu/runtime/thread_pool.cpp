@@ -235,11 +235,12 @@ class Job {
   static constexpr int kThief = kMostThreads;
 
   Job(int64_t items, int helpers, bool in_ranges, Members& team, const std::function<void(int64_t)>& work)
-      : items_(items), most_helpers_(helpers), team_(team), work_(work) {
-    pool().resize(team);
-    for (int i = 0; i < std::min(helpers, team.count); ++i) __builtin_prefetch(team.seats[i], 1);
-    if (in_ranges) ranges_ = std::min(helpers, team.count) + 1;
-    for (int i = ranges_ - 1; i >= 0; --i) range(i).set(items * i / ranges_, items * (i + 1) / ranges_);
+      : ranges_((pool().resize(team), in_ranges) ? std::min(helpers, team.count) + 1 : 1),
+        team_(team),
+        work_(work),
+        items_(items),
+        most_helpers_(helpers) {
+    first_.set(0, begin_of(1));
   }
 
   // Runs the items on this thread and those of the team; also on threads that the team gets meanwhile.
@@ -261,10 +262,10 @@ class Job {
     in_job = true;
     try {
       if (rank == 0) {
-        run_range(0, true);
+        run_range(first_, true);
         take_from_others(true);
       } else if (rank < ranges_) {
-        run_range(rank, false);
+        run_range(range(rank), false);
       } else {
         take_from_others(false);
       }
@@ -278,8 +279,8 @@ class Job {
   }
 
  private:
-  void run_range(int from, bool of_caller) {
-    for (int64_t item; (item = range(from).take()) >= 0;) {
+  void run_range(Range& own, bool of_caller) {
+    for (int64_t item; (item = own.take()) >= 0;) {
       if (of_caller && helpers_ < most_helpers_) invite();
       work_(item);
     }
@@ -312,8 +313,12 @@ class Job {
   void invite() {
     if (team_.count < most_helpers_) pool().resize(team_);
     const int first = helpers_;
-    for (; helpers_ < std::min(team_.count, most_helpers_); ++helpers_)
-      offer(*team_.seats[helpers_], helpers_ + 1);
+    helpers_ = std::min(team_.count, most_helpers_);
+    for (int i = first; i < helpers_; ++i) __builtin_prefetch(team_.seats[i], 1);
+    for (int i = first; i < helpers_; ++i) {
+      if (i + 1 < ranges_) team_.seats[i]->range.set(begin_of(i + 1), begin_of(i + 2));
+      offer(*team_.seats[i], i + 1);
+    }
     full_fence();
     for (int i = first; i < helpers_; ++i) pool().wake_if_asleep(*team_.seats[i]);
   }
@@ -333,15 +338,18 @@ class Job {
     seat.state.store(offered, std::memory_order_release);
   }
 
+  int64_t begin_of(int rank) const { return items_ * rank / ranges_; }
   Range& range(int rank) { return rank == 0 ? first_ : team_.seats[rank - 1]->range; }
 
+  // In cache lines of their own: what threads write, what they read, and what the caller keeps for itself.
   alignas(kCacheLine) Range first_;  // of the caller; with one range that of all threads
-  alignas(kCacheLine) const int64_t items_;
-  const int most_helpers_;
-  int ranges_ = 1, helpers_ = 0;  // helpers: of the team, those that were offered the job
+  alignas(kCacheLine) const int ranges_;
+  const bool measured_ = keeps_regions();
   Members& team_;
   const std::function<void(int64_t)>& work_;
-  const bool measured_ = keeps_regions();
+  alignas(kCacheLine) const int64_t items_;
+  const int most_helpers_;
+  int helpers_ = 0;  // of the team, those that were offered the job
   const int64_t begin_ = measured_ ? nanoseconds_now() : 0;
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -351,8 +359,8 @@ void Pool::help(Seat& seat) {
   const auto is_offered = [&seat] { return seat.state.load(std::memory_order_relaxed) == offered; };
   for (;;) {
     while (!spin_until(is_offered)) {
-      --awake_;
       seat.asleep = true;
+      --awake_;
       full_fence();  // either this thread sees the offer, or the caller sees that it sleeps
       while (seat.asleep && !is_offered()) seat.asleep.wait(true);
       if (seat.asleep.exchange(false)) ++awake_;
