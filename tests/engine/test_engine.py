@@ -107,6 +107,15 @@ def test_a_stop_string_ends_an_answer(llm, engine):
     assert (last.finish_reason, last.stop_string) == ("length", None)
 
 
+def test_a_stop_string_counts_after_the_tokens_that_an_answer_must_have(llm, engine):
+    ((_, tokens, _),) = alone(llm, PROMPTS[0], 6)
+    stop = llm.tokenizer.decode([tokens[2]])
+    for min_tokens, expected in ((2, (3, "stop")), (3, (6, "length"))):
+        sampling = {"stop": stop, "min_tokens": min_tokens}
+        ((_, seen, reason),) = read(engine.submit(request_of(llm, PROMPTS[0], 6, sampling=sampling)))
+        assert (len(seen), reason) == expected
+
+
 def test_drafts_change_no_answer(llm):
     prompt = "one two three four. " * 12
     requests = [
