@@ -28,7 +28,6 @@ class Connection(H11Protocol):
     on_error: Callable[[ApiError], None]
     _deadline: asyncio.TimerHandle | None = None  # for the rest of a request, or of a body nobody reads
     _write_deadline: asyncio.TimerHandle | None = None
-    _refused = False
 
     def connection_made(self, transport: Any) -> None:
         """At the limit, the connection that has been idle for the longest time makes room."""
@@ -44,8 +43,6 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
-            return
         super().data_received(data)
         if not self._is_idle:
             self._disarm()
@@ -110,7 +107,6 @@ class Connection(H11Protocol):
 
     def _refuse(self, error: ApiError) -> None:
         """Send an error and close, if the state of the connection allows one."""
-        self._refused = True
         self.on_error(error)
         body = error.encode()
         headers = [
