@@ -215,6 +215,13 @@ def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeyp
     engine.check()
 
 
+def test_an_engine_without_work_is_alive():
+    engine = stepped_engine(8, 4, max_running=2)
+    now = time.monotonic() + 1000
+    assert not engine.step(now)
+    assert engine.statistics().last_step_at == now
+
+
 def test_requests_are_changed_only_with_the_lock(llm, engine, monkeypatch):
     """From their submission to their end, and by each thread."""
     called, unlocked = set(), set()

@@ -12,9 +12,9 @@ from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, re
 TOP = 5
 
 
-def scores_of(engine, prompt, **options):
+def scores_of(engine, prompt, top=TOP, **options):
     """The entries of the first event, and all of them again for each choice."""
-    handle = engine.submit(request_of(engine.llm, prompt, 3, prompt_logprobs=TOP, **options))
+    handle = engine.submit(request_of(engine.llm, prompt, 3, prompt_logprobs=top, **options))
     given = [event.prompt_logprobs for event in handle if event.prompt_logprobs is not None]
     assert handle.cached_tokens == 0
     assert len(given) == handle.choices
@@ -57,6 +57,11 @@ def test_chunks_other_requests_and_the_cache_change_nothing(llm, engine):
         expected = scores_of(large, prompt)
     for entries in found:
         assert_close(entries, expected)
+
+
+@pytest.mark.parametrize("top", [0, 1, 3])
+def test_an_entry_has_as_many_alternatives_as_were_asked_for(engine, top):
+    assert [len(entry.top) for entry in scores_of(engine, "What is it?", top)][:2] == [top] * 2
 
 
 def test_a_prompt_of_one_token_has_none(llm, engine):

@@ -165,6 +165,15 @@ def test_echo_repeats_the_prompt(any_server: RunningServer) -> None:
     assert any_server.complete(echo=True).record["choices"][0]["text"] == "Once" + alone
 
 
+def test_a_prompt_that_fills_the_context_can_be_echoed_but_not_answered(any_server: RunningServer) -> None:
+    context = any_server.get("/v1/models").record["data"][0]["context_length"]
+    ids = [5] * context
+    assert any_server.complete(prompt=ids, echo=True, max_tokens=0).status == 200
+    for refused in ({"prompt": ids, "max_tokens": 1}, {"prompt": [*ids, 5], "echo": True, "max_tokens": 0}):
+        answer = any_server.complete(**refused)
+        assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+
+
 def test_every_prompt_of_a_list_gets_n_choices(any_server: RunningServer) -> None:
     record = any_server.complete(prompt=["a", "b c"], n=2).record
     assert [choice["index"] for choice in record["choices"]] == [0, 1, 2, 3]
