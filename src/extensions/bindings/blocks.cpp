@@ -93,7 +93,7 @@ std::optional<Decoder> decoder_of(const std::vector<mx::array>& arrays, const st
     nb::gil_scoped_release release;
     mx::eval(arrays);
     for (PackedLayer* layer : {&parts.heads, &parts.output, &parts.gate_up, &parts.down})
-      layer->weights = cpu::place_weights(layer->matrices, layer->group_size, layer->bits, 1);
+      layer->weights = cpu::place_weights(layer->matrices, layer->norm, layer->group_size, layer->bits, 1);
   }
   decoder.parts = std::make_shared<const DecoderParts>(std::move(parts));
   return decoder;

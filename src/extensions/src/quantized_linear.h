@@ -56,9 +56,10 @@ std::vector<mx::array> quantized_linear(const mx::array& x, const std::vector<Qu
 namespace cpu {
 class LayerWeights;
 
-// Evaluated matrices of one input as addresses; the arrays must outlive them.
+// Evaluated matrices of one input, and its norm, as addresses; the arrays must outlive them.
 std::shared_ptr<const LayerWeights> place_weights(const std::vector<QuantizedMatrix>& matrices,
-                                                  int group_size, int bits, int threads);
+                                                  const std::optional<FirstNorm>& norm, int group_size,
+                                                  int bits, int threads);
 }  // namespace cpu
 
 struct QuantizedLinearParams : QuantizedParams {

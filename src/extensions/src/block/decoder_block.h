@@ -17,7 +17,7 @@ struct PackedLayer {
   std::vector<QuantizedMatrix> matrices;
   int group_size, bits;
   std::optional<FirstNorm> norm;
-  std::shared_ptr<const cpu::LayerWeights> weights = {};  // the matrices, once they are evaluated
+  std::shared_ptr<const cpu::LayerWeights> weights = {};  // all of it, once that is evaluated
 };
 
 // The parts of a block. The operation holds them; they are not its inputs.

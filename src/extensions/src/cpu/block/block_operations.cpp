@@ -51,7 +51,6 @@ Arrays multiply(const mx::array& x, const PackedLayer& layer, const ProductOptio
   Arrays y = options.last ? Arrays{block_result} : new_results(x, layer, options);
   multiply_quantized({x,
                       *layer.weights,
-                      layer.norm ? &*layer.norm : nullptr,
                       options.residual ? &*options.residual : nullptr,
                       options.gated,
                       kernels,

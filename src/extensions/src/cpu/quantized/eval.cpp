@@ -1,5 +1,6 @@
 // CPU evaluation of quantized linear layers.
 #include <algorithm>
+#include <atomic>
 
 #include "core/divide_up.h"
 #include "core/dtype.h"
@@ -22,6 +23,9 @@ constexpr cpu::ParallelThreshold kParallelThreshold = {2e5, 4e6};
 constexpr int64_t kTasksPerThread = 16;  // at most
 // The smallest task: a multiple of the outputs that any GEMV or skinny kernel takes at once.
 constexpr int64_t kStreamUnit = 64;
+// The packed rows of a GEMV or skinny product up to which each thread makes its own: the copies of all
+// threads would push larger ones out of the caches that they share.
+constexpr int64_t kOwnPackedBytes = 128 << 10;
 
 // Some rows of an array (M, N) from column n on.
 struct Block {
@@ -55,10 +59,51 @@ class QuantizedLayer {
   }
 
   void run() {
-    const cpu::RowMatrix x = read_x();
+    const cpu::RowMatrix x(call_.x, threads_);
     if (call_.residual) residual_.emplace(*call_.residual, threads_);
     all_.x_row_stride = x.stride();
     all_.rows = all_.streamed ? M_ : kernels_.pack_rows;
+    if (all_.streamed && packed_bytes() <= kOwnPackedBytes) return run_with_own_x(x);
+    if (!weights_.norm()) return run_with_shared_x(x);
+    cpu::RowMatrix normalised(M_, width(), itemsize_);
+    cpu::parallel_rows(M_, cpu::kNsPerNormed * static_cast<double>(width()), threads_,
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t m = begin; m < end; m++) normalise(x, m, normalised.memory());
+                       });
+    all_.x_row_stride = normalised.stride();
+    run_with_shared_x(normalised);
+  }
+
+ private:
+  // Each thread normalises and packs x for itself, before its first task: that takes no longer than if one
+  // thread did so, for which the others would have to wait, to fetch the packed rows from its caches.
+  void run_with_own_x(const cpu::RowMatrix& x) {
+    all_.x = x.at(0);
+    all_.outputs = streamed_outputs();
+    const int64_t tasks = cut(all_.outputs, kStreamUnit);
+    const int64_t normalised_bytes = weights_.norm() ? round_up(M_ * width() * itemsize_, kCacheLine) : 0;
+    const int64_t bytes = normalised_bytes + packed_bytes() + scratch_bytes(all_);
+    static std::atomic<int64_t> calls{0};
+    const int64_t this_call = ++calls;
+    cpu::parallel_ranges(tasks, threads_, [&](int64_t number) {
+      auto* const normalised = static_cast<std::byte*>(cpu::thread_scratch(bytes));
+      std::byte* const packed = normalised + normalised_bytes;
+      cpu::QuantizedTask task = all_;
+      if (weights_.norm()) {
+        task.x = normalised;
+        task.x_row_stride = width();
+      }
+      static thread_local int64_t packed_call = 0;  // whose x the scratch of this thread holds
+      if (packed_call != this_call) {
+        for (int64_t m = 0; weights_.norm() && m < M_; m++) normalise(x, m, normalised);
+        kernels_.pack(task, packed);
+        packed_call = this_call;
+      }
+      run(task, packed, packed + packed_bytes(), 0, number);
+    });
+  }
+
+  void run_with_shared_x(const cpu::RowMatrix& x) {
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(row);
@@ -69,62 +114,75 @@ class QuantizedLayer {
                                 all_.streamed ? 1 : kernels_.task_rows / kernels_.pack_rows);
     packed_x.pack(threads_,
                   [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
+    all_.outputs = all_.streamed ? streamed_outputs()
+                                 : cpu::outputs_of_task(weights_.outputs(), packed_x.row_blocks(), threads_,
+                                                        kernels_.task_outputs);
+    packed_x.run(cut(all_.outputs, all_.streamed ? kStreamUnit : all_.outputs), all_.streamed, threads_,
+                 [&](int64_t row, int64_t rows, const void* packed, int64_t number) {
+                   const cpu::QuantizedTask task = task_of(row, rows);
+                   auto* const scratch = static_cast<std::byte*>(cpu::thread_scratch(scratch_bytes(task)));
+                   run(task, packed, scratch, row, number);
+                 });
+  }
 
-    const int64_t max_outputs = all_.streamed
-                                    ? streamed_outputs()
-                                    : cpu::outputs_of_task(weights_.outputs(), packed_x.row_blocks(),
-                                                           threads_, kernels_.task_outputs);
-    const int64_t unit = all_.streamed ? kStreamUnit : max_outputs;
+  // Cuts the results into tasks of at most so many outputs, and returns their number. Tasks of one matrix
+  // differ by at most one unit of outputs, so equal ranges of tasks are equal work.
+  int64_t cut(int64_t max_outputs, int64_t unit) {
+    unit_ = unit;
     int64_t tasks = 0;
     for (Result& result : results_) {
       result.first_task = tasks;
       result.tasks = divide_up(result.outputs, max_outputs);
       tasks += result.tasks;
     }
-    // Tasks of one matrix differ by at most one unit of outputs, so equal ranges of tasks are equal work.
-    const auto first_output = [unit](const Result& result, int64_t task) {
-      return std::min(divide_up(result.outputs, unit) * task / result.tasks * unit, result.outputs);
-    };
-    packed_x.run(tasks, all_.streamed, threads_,
-                 [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
-                   size_t matrix = results_.size() - 1;
-                   while (output_task < results_[matrix].first_task) matrix--;
-                   const Result& result = results_[matrix];
-                   const int64_t task_in_matrix = output_task - result.first_task;
-                   const int64_t n = first_output(result, task_in_matrix);
-                   cpu::QuantizedTask task = task_of(row, rows);
-                   task.outputs = first_output(result, task_in_matrix + 1) - n;
-                   run(task, packed, matrix, row, n);
-                 });
+    return tasks;
   }
 
- private:
+  // The first output of a task of a result.
+  int64_t first_output(const Result& result, int64_t task) const {
+    return std::min(divide_up(result.outputs, unit_) * task / result.tasks * unit_, result.outputs);
+  }
+
   // Outputs of a GEMV or skinny task. Gated results go through a buffer, which small tasks keep small.
   int64_t streamed_outputs() const {
     if (threads_ == 1 && !call_.gated) return weights_.outputs();
     return round_up(divide_up(weights_.outputs(), kTasksPerThread * threads_), kStreamUnit);
   }
 
-  cpu::RowMatrix read_x() const {
-    if (!call_.norm) return cpu::RowMatrix(call_.x, threads_);
-    const int64_t width = call_.x.shape(-1);
-    cpu::RowMatrix normalised(M_, width, itemsize_);
-    const auto eps = static_cast<float>(call_.norm->eps);
-    cpu::NormRows(call_.x, call_.norm->weight, eps, normalised.memory()).run(rows_, threads_);
-    return normalised;
+  int64_t width() const { return int64_t{all_.num_groups} * all_.group_size; }
+  int64_t packed_bytes() const {
+    return round_up(static_cast<int64_t>(kernels_.packed_bytes(all_)), kCacheLine);
   }
 
-  // A task of a matrix, from row m and column n of y on: product, bias, gate, residual.
-  void run(cpu::QuantizedTask task, const void* packed, size_t matrix, int64_t m, int64_t n) const {
-    const int64_t N = results_[matrix].outputs;
-    const Block y = {results_[matrix].y + (m * N + n) * itemsize_, N * itemsize_};
-    const int64_t scratch_bytes = round_up(kernels_.scratch_bytes(task), kCacheLine);
-    const int64_t up_row_bytes = task.outputs * itemsize_;
-    auto* const scratch = static_cast<std::byte*>(
-        cpu::thread_scratch(scratch_bytes + (call_.gated ? task.rows * up_row_bytes : 0)));
+  // Row m of x, to row m of `to`.
+  void normalise(const cpu::RowMatrix& x, int64_t m, std::byte* to) const {
+    cpu::NormTask task = *weights_.norm();
+    task.x = x.at(m);
+    task.y = to + m * width() * itemsize_;
+    rows_.rms_norm(task);
+  }
+
+  // Of a task: the scratch of its kernel, then the second operand of the gate.
+  int64_t scratch_bytes(const cpu::QuantizedTask& task) const {
+    return kernel_scratch_bytes(task) + (call_.gated ? task.rows * task.outputs * itemsize_ : 0);
+  }
+  int64_t kernel_scratch_bytes(const cpu::QuantizedTask& task) const {
+    return round_up(static_cast<int64_t>(kernels_.scratch_bytes(task)), kCacheLine);
+  }
+
+  // The task with a number among those of the results, on rows from m on: product, bias, gate, residual.
+  void run(cpu::QuantizedTask task, const void* packed, std::byte* scratch, int64_t m, int64_t number) const {
+    size_t matrix = results_.size() - 1;
+    while (number < results_[matrix].first_task) matrix--;
+    const Result& result = results_[matrix];
+    const int64_t task_of_result = number - result.first_task, N = result.outputs;
+    const int64_t n = first_output(result, task_of_result);
+    std::byte* const after_kernel = scratch + kernel_scratch_bytes(task);
+    task.outputs = first_output(result, task_of_result + 1) - n;
+    const Block y = {result.y + (m * N + n) * itemsize_, N * itemsize_};
     multiply(task, packed, scratch, matrix, n, y);
     if (call_.gated) {
-      const Block up = {scratch + scratch_bytes, up_row_bytes};
+      const Block up = {after_kernel, task.outputs * itemsize_};
       multiply(task, packed, scratch, matrix + 1, n, up);
       for (int64_t i = 0; i < task.rows; i++)
         rows_.silu_multiply(y.row(i), up.row(i), y.row(i), task.outputs);
@@ -150,6 +208,7 @@ class QuantizedLayer {
   const cpu::QuantizedKernels& kernels_;
   const int64_t M_, itemsize_;
   int threads_;
+  int64_t unit_ = 0;  // of the outputs of tasks
   std::optional<cpu::RowMatrix> residual_;
   cpu::QuantizedTask all_;
 };
@@ -168,23 +227,22 @@ void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector
   cpu::dispatch(
       stream(), inputs, outputs, [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
         const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
-        const cpu::LayerWeights weights({matrix}, params.group_size, params.bits, params.threads.prompts);
-        cpu::multiply_quantized(
-            {arrays[0], weights, nullptr, nullptr, false, *params.kernels, params.threads}, results);
+        const cpu::LayerWeights weights({matrix}, {}, params.group_size, params.bits, params.threads.prompts);
+        cpu::multiply_quantized({arrays[0], weights, nullptr, false, *params.kernels, params.threads},
+                                results);
       });
 }
 
 void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  cpu::dispatch(
-      stream(), inputs, outputs, [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
-        const QuantizedCall call = quantized_call(arrays, params);
-        const cpu::LayerWeights weights(call.matrices, params.group_size, params.bits,
-                                        params.threads.prompts);
-        cpu::multiply_quantized(
-            {call.x, weights, call.norm ? &*call.norm : nullptr, call.residual ? &*call.residual : nullptr,
-             call.gated, *params.kernels, params.threads},
-            results);
-      });
+  cpu::dispatch(stream(), inputs, outputs,
+                [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
+                  const QuantizedCall call = quantized_call(arrays, params);
+                  const cpu::LayerWeights weights(call.matrices, call.norm, params.group_size, params.bits,
+                                                  params.threads.prompts);
+                  cpu::multiply_quantized({call.x, weights, call.residual ? &*call.residual : nullptr,
+                                           call.gated, *params.kernels, params.threads},
+                                          results);
+                });
 }
 
 }  // namespace tiny_llm_ext

@@ -8,11 +8,10 @@
 
 namespace tiny_llm_ext::cpu {
 
-// As `quantized_linear`, with its weights as addresses. What may be absent is null.
+// As `quantized_linear`, with its weights as addresses. No residual: null.
 struct QuantizedProductCall {
   const mx::array& x;
   const LayerWeights& weights;
-  const FirstNorm* norm;
   const mx::array* residual;
   bool gated;
   const Kernels& kernels;

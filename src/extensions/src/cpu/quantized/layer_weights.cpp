@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/dtype.h"
+
 namespace tiny_llm_ext::cpu {
 namespace {
 
@@ -10,20 +12,20 @@ constexpr int64_t kWordBytes = 4;
 
 }  // namespace
 
-LayerWeights::LayerWeights(const std::vector<QuantizedMatrix>& matrices, int group_size, int bits,
-                           int threads)
+LayerWeights::LayerWeights(const std::vector<QuantizedMatrix>& matrices, const std::optional<FirstNorm>& norm,
+                           int group_size, int bits, int threads)
     : inputs_(int64_t{matrices[0].scales.shape(1)} * group_size),
       group_size_(group_size),
       bits_(bits),
       itemsize_(matrices[0].scales.itemsize()) {
+  const auto place = [&](const mx::array& array, const std::byte*& address, int64_t* row_stride) {
+    RowMatrix rows(array, threads);
+    address = rows.at(0);
+    if (row_stride) *row_stride = rows.stride();
+    copies_.push_back(std::move(rows));
+  };
   for (const QuantizedMatrix& given : matrices) {
     Matrix matrix = {};
-    const auto place = [&](const mx::array& array, const std::byte*& address, int64_t* row_stride) {
-      RowMatrix rows(array, threads);
-      address = rows.at(0);
-      if (row_stride) *row_stride = rows.stride();
-      copies_.push_back(std::move(rows));
-    };
     place(given.weight, matrix.words, &matrix.words_row_stride);
     place(given.scales, matrix.scales, &matrix.scales_row_stride);
     place(given.biases, matrix.biases, &matrix.biases_row_stride);
@@ -31,6 +33,16 @@ LayerWeights::LayerWeights(const std::vector<QuantizedMatrix>& matrices, int gro
     matrix.outputs = given.weight.shape(0);
     outputs_ += matrix.outputs;
     matrices_.push_back(matrix);
+  }
+  if (norm) {
+    const std::byte* weight;
+    place(norm->weight, weight, nullptr);
+    norm_ = {.x = nullptr,
+             .y = nullptr,
+             .weight = weight,
+             .weight_element = element_of(norm->weight.dtype()),
+             .eps = static_cast<float>(norm->eps),
+             .width = inputs_};
   }
 }
 
@@ -58,8 +70,9 @@ const std::byte* LayerWeights::bias(size_t matrix, int64_t n) const {
 }
 
 std::shared_ptr<const LayerWeights> place_weights(const std::vector<QuantizedMatrix>& matrices,
-                                                  int group_size, int bits, int threads) {
-  return std::make_shared<const LayerWeights>(matrices, group_size, bits, threads);
+                                                  const std::optional<FirstNorm>& norm, int group_size,
+                                                  int bits, int threads) {
+  return std::make_shared<const LayerWeights>(matrices, norm, group_size, bits, threads);
 }
 
 }  // namespace tiny_llm_ext::cpu

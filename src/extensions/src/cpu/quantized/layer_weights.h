@@ -1,7 +1,8 @@
-// The matrices of a quantized layer as plain addresses.
+// The weights of a quantized layer as plain addresses.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cpu/interface/kernels.h"
@@ -10,12 +11,14 @@
 
 namespace tiny_llm_ext::cpu {
 
-// Evaluated matrices of the same input. The arrays must outlive it; those that are not in place are copied. A
-// decoder block keeps it from step to step: to follow every array to its address takes longer than the
-// product of a small matrix, because the weights themselves have driven the arrays out of the caches.
+// Evaluated matrices of the same input, and the norm of that before. The arrays must outlive it; those that
+// are not in place are copied. A decoder block keeps it from step to step: to follow every array to its
+// address takes longer than the product of a small matrix, because the weights themselves have driven the
+// arrays out of the caches.
 class LayerWeights {
  public:
-  LayerWeights(const std::vector<QuantizedMatrix>& matrices, int group_size, int bits, int threads);
+  LayerWeights(const std::vector<QuantizedMatrix>& matrices, const std::optional<FirstNorm>& norm,
+               int group_size, int bits, int threads);
 
   struct Matrix {
     const std::byte *words, *scales, *biases, *bias;  // no bias: null
@@ -28,6 +31,9 @@ class LayerWeights {
   int64_t elements() const { return outputs_ * inputs_; }
   int group_size() const { return group_size_; }
 
+  // The norm of a row, if there is one, without the row.
+  const std::optional<NormTask>& norm() const { return norm_; }
+
   // A task on these matrices, without rows.
   QuantizedTask task() const;
   // Points a task at the weights of the outputs of a matrix from n on.
@@ -36,7 +42,8 @@ class LayerWeights {
 
  private:
   std::vector<Matrix> matrices_;
-  std::vector<RowMatrix> copies_;  // of matrices that are not in place
+  std::optional<NormTask> norm_;
+  std::vector<RowMatrix> copies_;  // of arrays that are not in place
   int64_t inputs_, outputs_ = 0;
   int group_size_, bits_;
   int64_t itemsize_;  // of scales, biases and bias

@@ -8,12 +8,6 @@
 #include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
-namespace {
-
-constexpr double kNsPerNormed = 0.25;
-
-}  // namespace
-
 NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps, std::byte* y)
     : x_(x),
       weight_(weight),

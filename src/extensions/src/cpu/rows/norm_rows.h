@@ -9,6 +9,8 @@
 
 namespace tiny_llm_ext::cpu {
 
+inline constexpr double kNsPerNormed = 0.25;  // nanoseconds an element
+
 // Writes the rows of x, normalised and times the weight, to y, row after row. y may be the memory of x.
 class NormRows {
  public:
