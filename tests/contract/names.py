@@ -166,6 +166,7 @@ NATIVE_NAMES = {
     "set_cpu_threads",
     "silu_multiply",
     "top_k",
+    "zeros",
 }
 
 PATHS = [

@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlx.core as mx
-import numpy as np
 import pytest
 
 import tiny_llm_ext
-from tiny_llm.loading import load
+
+from ..support.processes.memory import address
 
 ARRAYS = {
     "words": mx.arange(3 * 40, dtype=mx.uint32).reshape(3, 40),
@@ -18,10 +18,6 @@ ARRAYS = {
     "one": mx.array(2.5),
     "cube": mx.arange(2 * 3 * 4).reshape(2, 3, 4).astype(mx.float32),
 }
-
-
-def address(array: mx.array) -> int:
-    return int(np.array(array.view(mx.uint8), copy=False).ctypes.data)
 
 
 def equal(a: mx.array, b: mx.array) -> bool:
@@ -35,6 +31,17 @@ def test_copies_outlive_the_memory_they_came_from() -> None:
     for name, array in ARRAYS.items():
         assert equal(copies[name], array), name
     assert [address(copies[name]) % 64 for name in ("words", "halves", "brain", "cube")] == [0] * 4
+
+
+@pytest.mark.parametrize("size", [2**20 - 1, 2**20, 5 * 2**20 + 3], ids=str)
+def test_large_arrays_are_copied_and_read_in_parts(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "weights"
+    x = (mx.arange(size, dtype=mx.uint32) * 2654435769 >> 24).astype(mx.uint8)
+    path.write_bytes(b"head" + bytes(memoryview(x)))
+    memory = tiny_llm_ext.WeightMemory([size, size])
+    assert equal(memory.copy(x), x)
+    with path.open("rb") as file:
+        assert equal(memory.read(file.fileno(), 4, x.shape, mx.uint8), x)
 
 
 def test_what_is_not_dense_or_not_evaluated_becomes_so() -> None:
@@ -55,14 +62,15 @@ def test_arrays_can_be_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begin", [8, 100])
-def test_a_file_that_has_become_shorter_is_an_error(tmp_path: Path, begin: int) -> None:
-    (tmp_path / "weights").write_bytes(bytes(16))
-    memory = tiny_llm_ext.WeightMemory([16])
+@pytest.mark.parametrize("size", [16, 4 * 2**20])
+def test_a_file_that_has_become_shorter_is_an_error(tmp_path: Path, begin: int, size: int) -> None:
+    (tmp_path / "weights").write_bytes(bytes(size))
+    memory = tiny_llm_ext.WeightMemory([size])
     with (
         (tmp_path / "weights").open("rb") as file,
         pytest.raises(RuntimeError, match="the file has become shorter"),
     ):
-        memory.read(file.fileno(), begin, (4,), mx.float32)
+        memory.read(file.fileno(), begin, (size // 4,), mx.float32)
 
 
 @pytest.mark.parametrize(
@@ -96,21 +104,3 @@ def test_threads_get_places_of_their_own() -> None:
     with ThreadPoolExecutor(4) as pool:
         copies = list(pool.map(memory.copy, sources))
     assert len({address(array) for array in copies}) == len(sources)
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no large pages here")
-@pytest.mark.usefixtures("on_the_cpu")
-def test_weights_use_huge_pages() -> None:
-    """The flag of the mapping that holds most of a model; whether there are any is the system's affair."""
-    model = load("random:qwen2-0.5b").mlx_model
-    where = address(model.model.embed_tokens.weight) + 2**22
-    flags: dict[bool, list[str]] = {}
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first = line.split()[0]
-        if "-" in first and ":" not in first:
-            begin, end = (int(text, 16) for text in first.split("-"))
-            inside = begin <= where < end
-        elif first == "VmFlags:":
-            flags.setdefault(inside, line.split())
-    assert "hg" in flags[True]

@@ -1,9 +1,11 @@
-// Name, methods and docstrings of `WeightMemory`.
+// Names and docstrings of memory that stays: `WeightMemory`, and `zeros` for pages.
 #include "bindings/weight_memory.h"
 
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arguments.h"
+#include "core/checks.h"
+#include "cpu/runtime/allocate.h"
 #include "cpu/runtime/weight_memory.h"
 
 namespace nb = nanobind;
@@ -14,6 +16,17 @@ namespace tiny_llm_ext {
 void define_weight_memory(nb::module_& m) {
   using cpu::WeightMemory;
   using Release = nb::call_guard<nb::gil_scoped_release>;
+  m.def(
+      "zeros",
+      [](const std::vector<int>& shape, mx::Dtype dtype) {
+        for (int size : shape) {
+          if (size < 0)
+            reject("zeros", "shape", to_text({shape.begin(), shape.end()}), "sizes of at least 0");
+        }
+        return cpu::new_zeros({shape.begin(), shape.end()}, dtype);
+      },
+      "shape"_a, "dtype"_a, Release(),
+      "Zeros for memory that stays, written by all threads, in huge pages where Linux provides them.");
   constexpr const char* kName = "WeightMemory";
   if (adopt_type<WeightMemory>(m, kName)) return;
   nb::class_<WeightMemory>(

@@ -634,6 +634,11 @@ class PackedStep:
     def block_table(self) -> mlx.core.array:
         """int32 (B, pages), padded with -1."""
 
+def zeros(shape: Sequence[int], dtype: mlx.core.Dtype) -> mlx.core.array:
+    """
+    Zeros for memory that stays, written by all threads, in huge pages where Linux provides them.
+    """
+
 class WeightMemory:
     """
     One allocation for arrays of these sizes in bytes, in huge pages where Linux provides them. Each array

@@ -30,8 +30,8 @@ class PagedStorage:
             check_size("PagedStorage", name, size)
         self.num_pages, self.page_size = num_pages, page_size
         shape = (num_pages, kv_heads, page_size, head_dim)
-        self.keys = [mx.zeros(shape, dtype) for _ in range(layers)]
-        self.values = [mx.zeros(shape, dtype) for _ in range(layers)]
+        self.keys = [new_pages(shape, dtype) for _ in range(layers)]
+        self.values = [new_pages(shape, dtype) for _ in range(layers)]
         mx.eval(self.keys, self.values)
 
     @staticmethod
@@ -41,10 +41,12 @@ class PagedStorage:
 
     def grow(self, num_pages: int) -> None:
         """Make more pages, layer by layer: only one array is in memory twice at a time."""
-        more = [(0, num_pages - self.num_pages), (0, 0), (0, 0), (0, 0)]
         for arrays in (self.keys, self.values):
-            for layer in range(len(arrays)):
-                arrays[layer] = mx.pad(arrays[layer], more)
+            for layer, old in enumerate(arrays):
+                grown = new_pages((num_pages, *old.shape[1:]), old.dtype)
+                grown[: self.num_pages] = old
+                arrays[layer] = grown
+                del grown
                 mx.eval(arrays[layer])
         self.num_pages = num_pages
 
@@ -72,6 +74,13 @@ class PagedStorage:
         self.keys[layer], self.values[layer] = write_slots(
             self.keys[layer], self.values[layer], key, value, slots
         )
+
+
+def new_pages(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    """Zeros of this shape. On the CPU they are written at once, to huge pages where the system has them."""
+    native = cpu_kernels(dtype)
+    zeros: mx.array = mx.zeros(shape, dtype) if native is None else native.zeros(shape, dtype)
+    return zeros
 
 
 def write_slots(

@@ -113,7 +113,8 @@ message(STATUS "Instruction sets: ${built}")
 
 set(cpu ${CMAKE_CURRENT_LIST_DIR})
 add_cpu_objects(cpu_dispatch ${cpu}/interface/cpus.cpp ${cpu}/interface/isa.cpp ${cpu}/interface/machine.cpp
-                ${cpu}/interface/threads.cpp ${cpu}/runtime/region_log.cpp ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
+                ${cpu}/interface/threads.cpp ${cpu}/runtime/placement.cpp ${cpu}/runtime/region_log.cpp
+                ${cpu}/runtime/scratch.cpp ${cpu}/runtime/thread_pool.cpp)
 foreach(isa IN LISTS CPU_ISAS)
   if(isa IN_LIST built_isas)
     add_cpu_objects(cpu_${isa} ${cpu}/isa/isa_${isa}.cpp)

@@ -1,8 +1,14 @@
-// The quota of control groups, kinds of cores, and the default number of threads, from folders with the
-// layout of Linux.
+// The quota of control groups, kinds of cores, the default number of threads and nodes of memory, from
+// folders with the layout of Linux; and the advice about memory that Linux gets.
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <initializer_list>
 #include <string>
@@ -12,6 +18,7 @@
 #include "check.h"
 #include "cpu/interface/cpus.h"
 #include "cpu/interface/threads.h"
+#include "cpu/runtime/placement.h"
 
 namespace tiny_llm_ext::tests {
 namespace {
@@ -207,6 +214,66 @@ void test_malformed_files_are_no_knowledge() {
   }
 }
 
+// Nodes from a list of those with memory, and the CPUs of nodes 0, 1 and 10.
+void expect_nodes(const std::vector<int>& nodes, const std::vector<int>& cpus, const std::string& with_memory,
+                  const std::vector<std::string>& lists, const std::string& what) {
+  const std::string folder = "sys/devices/system/node/";
+  const int numbers[] = {0, 1, 10};
+  Files files = {{folder + "has_memory", with_memory}};
+  for (size_t n = 0; n < lists.size(); n++)
+    files.emplace_back(folder + "node" + std::to_string(numbers[n]) + "/cpulist", lists[n]);
+  const std::vector<int> got =
+      with_root(files, [&](const std::string& root) { return cpu::memory_nodes(cpus, root); });
+  std::string text;
+  for (int node : got) text += " " + std::to_string(node);
+  check(got == nodes, what + ": got" + text);
+}
+
+void test_nodes_of_memory() {
+  const std::vector<std::string> two = {"0-3,8-11\n", "4-7,12-15\n"};
+  expect_nodes({0, 1}, range(0, 8), "0-1\n", two, "CPUs of both nodes");
+  expect_nodes({0, 1}, {11, 15}, "0-1\n", two, "the last CPU of each");
+  expect_nodes({0}, {0, 3, 8, 11}, "0-1\n", two, "CPUs of the first only");
+  expect_nodes({1}, {12}, "0-1\n", two, "a CPU of the second only");
+  expect_nodes({}, {16}, "0-1\n", two, "CPUs of none");
+  expect_nodes({0, 10}, {0, 1}, "0,10\n", {"0\n", "2\n", "1"}, "gaps in the numbers");
+  expect_nodes({0}, {0, 1}, "0-1\n", {"0-1\n", "\n"}, "a node without CPUs");
+  expect_nodes({1}, {0, 1}, "1\n", {"0\n", "1\n"}, "a node without memory");
+  expect_nodes({}, {0, 1}, "0-1\n", {}, "no lists of CPUs");
+  for (const char* wrong : {"", "\n", "x\n", "-1\n", ",\n"})
+    expect_nodes({}, {0, 1}, wrong, two, "a malformed list");
+}
+
+#if defined(__linux__)
+void test_advice() {
+  constexpr int64_t kBytes = 8 << 20, kPage = 4096, kOffset = 5 * kPage;
+  auto* const memory =
+      static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(memory, 1, kBytes / 2);
+  cpu::place_block(memory + kOffset, kBytes - 2 * kOffset);
+  cpu::place_block(memory + kOffset, 100);
+  cpu::place_block(memory, 0);
+  // A container may forbid the call: then nothing has changed.
+  char* const begin = memory + kBytes / 2;
+  const bool interleaved = cpu::interleave(begin, kBytes / 2, {0});
+  int mode = -1;
+  constexpr int kOfAddress = 2, kInterleave = 3;  // MPOL_F_ADDR, MPOL_INTERLEAVE
+  const bool known = syscall(SYS_get_mempolicy, &mode, nullptr, 0, begin, kOfAddress) == 0;
+  check(!interleaved || !known || mode == kInterleave, "policy " + std::to_string(mode));
+  check(!cpu::interleave(begin, kBytes / 2, {1000}), "no such node");
+  check(!cpu::interleave(begin + 1, kPage, {0}), "not the beginning of a page");
+  check(std::count(memory, begin, 1) == kBytes / 2, "written bytes stay");
+  check(std::count(begin, memory + kBytes, 0) == kBytes / 2, "new bytes are 0");
+  munmap(memory, kBytes);
+}
+#else
+void test_advice() {
+  char byte = 1;
+  cpu::place_block(&byte, 1);
+  check(!cpu::interleave(&byte, 1, {0}) && byte == 1, "no such advice here");
+}
+#endif
+
 }  // namespace
 }  // namespace tiny_llm_ext::tests
 
@@ -222,6 +289,8 @@ int main() {
   test_slow_cores_of_arm_have_no_thread();
   test_efficient_cores_of_intel_have_no_thread();
   test_malformed_files_are_no_knowledge();
+  test_nodes_of_memory();
+  test_advice();
   const std::vector<int> mine = tiny_llm_ext::cpu::affinity();
   check(!mine.empty() && tiny_llm_ext::cpu::allowed_cpus() <= static_cast<int>(mine.size()),
         "CPUs of a process");

@@ -1,4 +1,5 @@
-// Affinity from the system, quotas from the files of control groups, kinds of cores from sysfs.
+// Affinity from the system, quotas from the files of control groups, kinds of cores and nodes of memory from
+// sysfs.
 #include "cpu/interface/cpus.h"
 
 #if defined(__linux__)
@@ -155,6 +156,17 @@ int physical_cores(const std::vector<int>& cpus, const std::string& root) {
     first_threads.insert(siblings.empty() ? cpu : siblings[0]);
   }
   return static_cast<int>(first_threads.size());
+}
+
+std::vector<int> memory_nodes(const std::vector<int>& cpus, const std::string& root) {
+  const std::string folder = root + "/sys/devices/system/node/";
+  std::vector<int> nodes;
+  for (int node : numbers_of(contents(folder + "has_memory"))) {
+    const std::vector<int> own = numbers_of(contents(folder + "node" + std::to_string(node) + "/cpulist"));
+    if (std::find_first_of(own.begin(), own.end(), cpus.begin(), cpus.end()) != own.end())
+      nodes.push_back(node);
+  }
+  return nodes;
 }
 
 std::vector<int> affinity() {

@@ -26,4 +26,7 @@ std::vector<int> fast_cpus(const std::vector<int>& cpus, const std::string& root
 // Hyperthreads share a core. A CPU whose core is unknown has one of its own.
 int physical_cores(const std::vector<int>& cpus, const std::string& root);
 
+// The NUMA nodes with memory to which any of these CPUs belongs; none where the system has no nodes.
+std::vector<int> memory_nodes(const std::vector<int>& cpus, const std::string& root);
+
 }  // namespace tiny_llm_ext::cpu

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "core/checks.h"
 #include "core/divide_up.h"
+#include "cpu/runtime/allocate.h"
 #include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
@@ -56,16 +56,21 @@ double read_bandwidth(size_t bytes, int threads, double seconds) {
   // Every thread reads a multiple of kUnroll lines.
   const size_t step = kUnroll * kLine;
   const size_t part = std::max<size_t>(1, (bytes + threads * step - 1) / (threads * step)) * kUnroll;
-  std::vector<uint64_t> memory((part * threads + 1) * kLanes, 1);
-  const int64_t start = round_up(reinterpret_cast<int64_t>(memory.data()), kCacheLine);
-  const auto* aligned = reinterpret_cast<const uint64_t*>(start);
+  const auto memory = allocate_for_long(static_cast<int64_t>((part * threads + 1) * kLine));
+  const int64_t start = round_up(reinterpret_cast<int64_t>(memory.buffer().raw_ptr()), kCacheLine);
+  auto* const words = reinterpret_cast<uint64_t*>(start);
+  // Every thread writes and reads the same part: in ranges, thread i begins with item i.
+  const auto for_each_thread = [&](auto&& work) {
+    parallel_ranges(threads, threads, [&](int64_t thread) { work(words + thread * part * kLanes); });
+  };
+  for_each_thread([&](uint64_t* own) { std::fill_n(own, part * kLanes, 1); });
 
   // Each pass reads the buffer `rounds` times, so that the cost of starting threads is negligible.
   int rounds = 1;
   auto pass = [&] {
     const double begin = seconds_now();
-    parallel_for(threads, threads, [&](int64_t thread) {
-      for (int round = 0; round < rounds; ++round) sink += read_lines(aligned + thread * part * kLanes, part);
+    for_each_thread([&](const uint64_t* own) {
+      for (int round = 0; round < rounds; ++round) sink += read_lines(own, part);
     });
     return seconds_now() - begin;
   };

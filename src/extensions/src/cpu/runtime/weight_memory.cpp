@@ -1,9 +1,6 @@
 // Places arrays one after the other in one allocation.
 #include "cpu/runtime/weight_memory.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,23 +34,12 @@ int64_t in_lines(const std::vector<int64_t>& sizes) {
   return bytes;
 }
 
-// Advice, which the system may ignore.
-void advise_huge_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] int64_t bytes) {
-#if defined(__linux__)
-  constexpr int64_t kPage = 2 << 20;
-  const auto address = reinterpret_cast<int64_t>(begin);
-  const int64_t first = round_up(address, kPage), last = (address + bytes) / kPage * kPage;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-}
-
 }  // namespace
 
 WeightMemory::WeightMemory(const std::vector<int64_t>& sizes)
-    : memory_(allocate(in_lines(sizes)), {1}, mx::uint8), end_(in_lines(sizes)) {
+    : memory_(allocate_for_long(in_lines(sizes)), {1}, mx::uint8), end_(in_lines(sizes)) {
   auto* const begin = memory_.data<std::byte>();
   next_ = round_up(reinterpret_cast<int64_t>(begin), kCacheLine) - reinterpret_cast<int64_t>(begin);
-  advise_huge_pages(begin, end_);
 }
 
 mx::array WeightMemory::place(mx::Shape shape, mx::Dtype dtype) {
@@ -82,21 +68,25 @@ mx::array WeightMemory::copy(const mx::array& array) {
   mx::array dense = mx::contiguous(array);
   dense.eval();
   mx::array placed = place(dense.shape(), dense.dtype());
-  if (dense.size() > 0) std::memcpy(placed.data<std::byte>(), dense.data<std::byte>(), dense.nbytes());
+  const auto* const from = dense.data<std::byte>();
+  auto* const to = placed.data<std::byte>();
+  for_each_part(placed.nbytes(),
+                [&](int64_t first, int64_t last) { std::memcpy(to + first, from + first, last - first); });
   return placed;
 }
 
 mx::array WeightMemory::read(int file, int64_t begin, mx::Shape shape, mx::Dtype dtype) {
   mx::array placed = place(std::move(shape), dtype);
-  const auto bytes = static_cast<int64_t>(placed.nbytes());
-  for (int64_t done = 0; done < bytes;) {
-    const int64_t some = std::min<int64_t>(bytes - done, 1 << 30);  // macOS refuses 2 GB at once
-    const ssize_t count = pread(file, placed.data<std::byte>() + done, some, begin + done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      throw std::runtime_error(count < 0 ? std::strerror(errno) : "the file has become shorter");
-    done += count;
-  }
+  auto* const to = placed.data<std::byte>();
+  for_each_part(placed.nbytes(), [&](int64_t done, int64_t end) {
+    while (done < end) {
+      const ssize_t count = pread(file, to + done, end - done, begin + done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0)
+        throw std::runtime_error(count < 0 ? std::strerror(errno) : "the file has become shorter");
+      done += count;
+    }
+  });
   return placed;
 }
 
