@@ -634,6 +634,18 @@ class PackedStep:
     def block_table(self) -> mlx.core.array:
         """int32 (B, pages), padded with -1."""
 
+def start_region_log() -> None:
+    """
+    From now on, keep what each parallel region of CPU kernels costs, in all threads. For measurements.
+    """
+
+def end_region_log() -> list:
+    """
+    End the log and return its regions in the order of their ends, as dictionaries: operation, items, threads
+    (that were offered items), begin and end, busy (time within items, of all threads together) and longest
+    (of the busiest thread), in nanoseconds. With 0 items: a whole operation with all of its regions.
+    """
+
 def zeros(shape: Sequence[int], dtype: mlx.core.Dtype) -> mlx.core.array:
     """
     Zeros for memory that stays, written by all threads, in huge pages where Linux provides them.
