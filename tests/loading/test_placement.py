@@ -1,5 +1,6 @@
 """Memory for weights: each array in its place, as it was, and alive as long as anybody has it."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import tiny_llm_ext
 
+from ..support.processes.child import run_python
 from ..support.processes.memory import address
 
 ARRAYS = {
@@ -42,6 +44,35 @@ def test_large_arrays_are_copied_and_read_in_parts(tmp_path: Path, size: int) ->
     assert equal(memory.copy(x), x)
     with path.open("rb") as file:
         assert equal(memory.read(file.fileno(), 4, x.shape, mx.uint8), x)
+
+
+IN_PARTS = """
+import sys
+import mlx.core as mx
+import tiny_llm_ext
+
+size = 5 * 2**20 + 3
+memory = tiny_llm_ext.WeightMemory([size, size])
+ones = mx.ones((size,), mx.uint8)
+mx.eval(ones)
+with open(sys.argv[1], "rb") as file:
+    for work in (
+        lambda: memory.copy(ones),
+        lambda: memory.read(file.fileno(), 0, (size,), mx.uint8),
+        lambda: tiny_llm_ext.zeros((size,), mx.uint8),
+    ):
+        tiny_llm_ext.start_region_log()
+        work()
+        print([(region["items"], region["threads"]) for region in tiny_llm_ext.end_region_log()])
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a single CPU has no use for a second thread")
+def test_the_threads_share_a_large_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights").write_bytes(bytes(6 * 2**20))
+    monkeypatch.setenv("TINY_LLM_THREADS", "2")
+    child = run_python("-c", IN_PARTS, str(tmp_path / "weights"))
+    assert child.stdout.splitlines() == ["[(6, 2)]"] * 3, child.stderr
 
 
 def test_what_is_not_dense_or_not_evaluated_becomes_so() -> None:

@@ -54,6 +54,7 @@ def read_arrays(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, mx.ar
     """The arrays of `tensors`, in their order, each read straight to its final memory: no byte is held twice.
 
     Each array that is not packed words has an allocation of its own, because it may be converted and dropped.
+    For scales and biases that means small pages: the huge ones of the words gain most (benches/LOG.md, M5).
     """
     native = cpu_kernels(mx.float32)
     paths = {tensor.file for tensor in tensors.values()}

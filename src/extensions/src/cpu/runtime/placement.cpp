@@ -14,7 +14,8 @@ namespace tiny_llm_ext::cpu {
 namespace {
 
 #if defined(__linux__)
-// Whether the user chose where memory lies, such as with `numactl`, or the system does not say.
+// Whether the user chose where memory lies, such as with `numactl`, or the system does not say:
+// containers of Docker forbid to ask.
 bool has_policy() {
   int mode = 0;
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) != 0 || mode != 0;
