@@ -37,28 +37,28 @@ struct F32Codec {
   }
 };
 
-// Writes the operands of the `group_words` words of a quantization group, from `word` on, to
-// address_of(word, operand).
+// Writes the operands of the `group_words` words of a quantization group: those of a word to address_of(word)
+// and each `stride` floats after it.
 template <class Codec, class AddressOf>
-VEC_FN void write_operands(const float* x_f32, int group_words, int64_t word, AddressOf address_of) {
-  for (int i = 0; i < group_words; i++, x_f32 += 32 / Codec::kBits)
+VEC_FN void write_operands(const float* x_f32, int group_words, int64_t stride, AddressOf address_of) {
+  for (int word = 0; word < group_words; word++, x_f32 += 32 / Codec::kBits) {
+    float* const to = address_of(word);
     for (int operand = 0; operand < Codec::kOperands; operand++)
-      *address_of(word + i, operand) = Codec::pack_operand(x_f32, operand);
+      to[operand * stride] = Codec::pack_operand(x_f32, operand);
+  }
 }
 
-// Converts the elements of x of a quantization group to float32. Returns the sum of as_multiplied(x).
+// Converts the elements of x of a quantization group to float32. Returns sums of as_multiplied(x), which are
+// to be added in the order of the lanes.
 template <class Codec, Element kElement>
-VEC_FN float convert_group(const StorageOf<kElement>* x, int count, float* x_f32) {
+VEC_FN F convert_group(const StorageOf<kElement>* x, int count, float* x_f32) {
   F sum = zero();
   for (int e = 0; e < count; e += kLanes) {
     F part = load_as<kElement>(x + e);
     store(x_f32 + e, part);
     sum = add(sum, Codec::as_multiplied(part));
   }
-  float lanes[kLanes], total = 0;
-  store(lanes, sum);
-  for (int lane = 0; lane < kLanes; lane++) total += lanes[lane];
-  return total;
+  return sum;
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

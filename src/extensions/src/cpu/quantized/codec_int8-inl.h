@@ -39,18 +39,32 @@ struct Int8Codec {
 
   // Writes the operands of a quantization group, as write_operands does. Returns the scale of its digits.
   template <class AddressOf>
-  static float write_group(const float* x_f32, int group_words, int64_t word, AddressOf address_of) {
+  VEC_FN float write_group(const float* x_f32, int group_words, int64_t stride, AddressOf address_of) {
     constexpr int kQuantsPerWord = 32 / kBits;
     return write_digits<kBits == 4>(
         x_f32, group_words * kQuantsPerWord, [&](int first, int digit, __m128i digits) {
+          float* const to = address_of(first / kQuantsPerWord) + digit * kHalves * stride;
           if constexpr (kBits == 4) {
-            _mm_storel_epi64((__m128i*)address_of(word + first / kQuantsPerWord, 2 * digit), digits);
-            _mm_storel_epi64((__m128i*)address_of(word + first / kQuantsPerWord, 2 * digit + 1),
-                             _mm_srli_si128(digits, 8));
+            _mm_storel_epi64((__m128i*)to, digits);
+            _mm_storel_epi64((__m128i*)(to + stride), _mm_srli_si128(digits, 8));
           } else {
-            _mm_storeu_si128((__m128i*)address_of(word + first / kQuantsPerWord, digit), digits);
+            _mm_storeu_si128((__m128i*)to, digits);
           }
         });
+  }
+
+  // Divides the scales and sums of the groups of a row by its largest scale, which it returns in all lanes:
+  // so their products with the scales of the weights do not overflow or become denormal because of x. They
+  // lie in so many vectors, `stride` floats apart.
+  VEC_FN F normalise_scales(float* scales, float* sums, int64_t vectors, int64_t stride) {
+    F largest = zero();
+    for (int64_t v = 0; v < vectors; v++) largest = max(_mm512_loadu_ps(scales + v * stride), largest);
+    largest = set1(_mm512_reduce_max_ps(largest));
+    for (int64_t at = 0; at < vectors * stride; at += stride) {
+      store(scales + at, div(_mm512_loadu_ps(scales + at), largest));
+      store(sums + at, div(_mm512_loadu_ps(sums + at), largest));
+    }
+    return largest;
   }
 
   VEC_FN W load(const float* words) { return _mm512_loadu_si512(words); }

@@ -41,20 +41,13 @@ struct GemvPacking {
   int64_t group_lane(int64_t g, int64_t m) const { return (g / kLanes * rows + m) * kLanes + g % kLanes; }
 };
 
-// Divides the scales and sums of row m by its largest scale, so that their products with the scales of the
-// weights do not overflow or become denormal because of x.
-template <class Codec>
-static void normalise_scales(const GemvPacking<Codec>& layout, int64_t m, float* packed) {
-  float largest = 0;
-  for (int64_t g = 0; g < layout.groups; g++) {
-    const float scale = packed[layout.x_scales() + layout.group_lane(g, m)];
-    if (scale > largest) largest = scale;
-  }
-  for (int64_t g = 0; g < layout.groups; g++) {
-    packed[layout.x_scales() + layout.group_lane(g, m)] /= largest;
-    packed[layout.sums() + layout.group_lane(g, m)] /= largest;
-  }
-  store(packed + layout.row_scales() + m * kLanes, set1(largest));
+// Lane i: the sum of the lanes of vectors[i], from the first to the last.
+VEC_FN F sum_in_order(F* vectors) {
+  transpose(vectors);
+  F sum = zero();
+#pragma GCC unroll 16
+  for (int lane = 0; lane < kLanes; lane++) sum = add(sum, vectors[lane]);
+  return sum;
 }
 
 template <class Codec, Element kElement>
@@ -63,26 +56,36 @@ static void pack_gemv(const QuantizedTask& task, float* packed) {
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
     auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
-      float x_f32[128];
-      packed[layout.sums() + layout.group_lane(g, m)] =
-          convert_group<Codec, kElement>(x, task.group_size, x_f32);
-      const auto address_of = [&](int64_t word, int operand) {
-        return packed + ((word / kLanes * Codec::kOperands + operand) * layout.rows + m) * kLanes +
-               word % kLanes;
-      };
-      const int words = (int)layout.group_words;
-      if constexpr (Codec::kInt8)
-        packed[layout.x_scales() + layout.group_lane(g, m)] =
-            Codec::write_group(x_f32, words, g * words, address_of);
-      else
-        write_operands<Codec>(x_f32, words, g * words, address_of);
+    const int words = (int)layout.group_words;
+    const int64_t stride = layout.rows * kLanes;
+    for (int64_t first = 0; first < task.num_groups; first += kLanes) {
+      F sums[kLanes];
+      for (int i = 0; i < kLanes; i++, x += task.group_size) {
+        const int64_t g = first + i;
+        sums[i] = zero();
+        if (g >= task.num_groups) continue;
+        float x_f32[128];
+        sums[i] = convert_group<Codec, kElement>(x, task.group_size, x_f32);
+        const auto address_of = [&](int word_of_group) {
+          const uint64_t word = (uint64_t)g * words + word_of_group;
+          return packed + word / kLanes * Codec::kOperands * stride + m * kLanes + word % kLanes;
+        };
+        if constexpr (Codec::kInt8)
+          packed[layout.x_scales() + layout.group_lane(g, m)] =
+              Codec::write_group(x_f32, words, stride, address_of);
+        else
+          write_operands<Codec>(x_f32, words, stride, address_of);
+      }
+      store(packed + layout.sums() + layout.group_lane(first, m), sum_in_order(sums));
     }
     if constexpr (Codec::kInt8) {
       for (int64_t v = 0; v < layout.vectors(layout.words); v++)
         Codec::write_initial_sums(packed + (v * Codec::kOperands * layout.rows + m) * kLanes,
                                   layout.rows * kLanes);
-      normalise_scales(layout, m, packed);
+      const F largest = Codec::normalise_scales(packed + layout.x_scales() + m * kLanes,
+                                                packed + layout.sums() + m * kLanes,
+                                                layout.vectors(layout.groups), layout.rows * kLanes);
+      store(packed + layout.row_scales() + m * kLanes, largest);
     }
   }
 }

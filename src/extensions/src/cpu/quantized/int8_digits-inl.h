@@ -7,8 +7,6 @@
 // smaller than the largest element.
 #pragma once
 
-#include <math.h>
-
 #include "cpu/quantized/max_magnitude-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
@@ -41,7 +39,7 @@ VEC_FN float write_digits(const float* x, int count, Write write) {
     write(i, 1, _mm512_cvtepi32_epi8(_mm512_srli_epi32(integer, 8)));
     write(i, 2, _mm512_cvtepi32_epi8(integer));
   }
-  return ldexpf(1, exponent);
+  return _mm_cvtss_f32(_mm_scalef_ss(_mm_set_ss(1), _mm_set_ss((float)exponent)));
 }
 
 template <class Work>

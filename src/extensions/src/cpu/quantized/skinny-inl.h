@@ -57,8 +57,10 @@ static void pack_skinny_quantized(const QuantizedTask& task, float* packed) {
       float* out = packed + m;
       for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
         float x_f32[128];
-        packed[layout.sums(batch) + g * batch + m] =
-            convert_group<Codec, kElement>(x, task.group_size, x_f32);
+        float sums[kLanes], sum = 0;
+        store(sums, convert_group<Codec, kElement>(x, task.group_size, x_f32));
+        for (float some : sums) sum += some;
+        packed[layout.sums(batch) + g * batch + m] = sum;
         for (int e = 0; e < task.group_size; e += kQuantsPerWord)
           for (int operand = 0; operand < Codec::kOperands; operand++, out += batch)
             *out = Codec::pack_operand(x_f32 + e, operand);
