@@ -58,6 +58,16 @@ def test_argmax_finds_the_largest_wherever_it_is(dtype):
 
 
 NAN, INF = float("nan"), float("inf")
+
+
+@pairwise({"make": [normal, with_ties], "rows": [1, 3], "dtype": DTYPES, "number": [0, NAN, INF]})
+def test_argmax_of_a_row_that_threads_share(make, rows, dtype, number):
+    """The first of the largest, or the first NaN, whichever thread finds it."""
+    x = make(rows, 20_000, dtype=dtype)
+    x[:, 9_000] = x[:, 15_000] = number
+    assert mx.array_equal(argmax(x), mx.argmax(x, axis=-1))
+
+
 SPECIAL = st.sampled_from([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.5, 3e38, -3e38, 1e-45])
 
 

@@ -4,10 +4,14 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <vector>
 
+#include "core/divide_up.h"
 #include "cpu/rows/enqueue_rows.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
+#include "cpu/runtime/thread_pool.h"
 #include "rows/row_operations.h"
 
 namespace tiny_llm_ext {
@@ -15,6 +19,8 @@ namespace {
 
 // Candidates that are gathered beyond 2 k before the k best of them are kept.
 constexpr int64_t kMoreCandidates = 256;
+// Elements of an item of an argmax over fewer rows than threads.
+constexpr int64_t kArgMaxPiece = 4096;
 constexpr double kArgMaxNsPerElement = 0.05, kLogSumExpNsPerElement = 0.3, kTopKNsPerElement = 0.2;
 
 // The element of a key: the inverse of key_of in select-inl.h.
@@ -63,11 +69,37 @@ void ArgMax::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::arra
   const mx::array& x = inputs[0];
   cpu::allocate_for(outputs[0]);
   if (x.size() == 0) return;
-  enqueue_for_rows_of(x, kArgMaxNsPerElement, threads_for(cpu::rows_of(x), x.dtype()), stream(), 0,
-                      [argmax = kernels_of(x).argmax, count = x.shape(-1), out = outputs[0].data<uint32_t>()](
-                          int64_t m, const std::byte* row, std::byte*) {
-                        out[m] = static_cast<uint32_t>(argmax(row, count));
-                      });
+  const int threads = threads_for(cpu::rows_of(x), x.dtype());
+  const cpu::RowReader reader(x);
+  const auto argmax = kernels_of(x).argmax;
+  auto* const out = outputs[0].data<uint32_t>();
+  const int64_t rows = cpu::rows_of(x), count = x.shape(-1), itemsize = x.itemsize();
+  if (rows >= threads || count <= kArgMaxPiece || !reader.stride()) {
+    enqueue_for_rows_of(x, kArgMaxNsPerElement, threads, stream(), 0,
+                        [=](int64_t m, const std::byte* row, std::byte*) {
+                          out[m] = static_cast<uint32_t>(argmax(row, count));
+                        });
+    return;
+  }
+  cpu::enqueue(stream(), [=] {
+    const cpu::Operation operation("argmax");
+    const int64_t pieces = divide_up(count, kArgMaxPiece);
+    std::vector<int64_t> best(rows * pieces);  // of each piece
+    // In ranges: as in the product that made the logits, so that a thread has its part in its caches.
+    cpu::parallel_ranges(rows * pieces, threads, [&](int64_t item) {
+      const int64_t begin = item % pieces * kArgMaxPiece;
+      const std::byte* const piece = reader.row(item / pieces, nullptr) + begin * itemsize;
+      best[item] = begin + argmax(piece, std::min(kArgMaxPiece, count - begin));
+    });
+    std::vector<std::byte> elements(pieces * itemsize);
+    for (int64_t m = 0; m < rows; m++) {
+      const int64_t* const best_of_row = best.data() + m * pieces;
+      for (int64_t i = 0; i < pieces; i++)
+        std::memcpy(elements.data() + i * itemsize, reader.row(m, nullptr) + best_of_row[i] * itemsize,
+                    itemsize);
+      out[m] = static_cast<uint32_t>(best_of_row[argmax(elements.data(), pieces)]);
+    }
+  });
 }
 
 void LogSumExp::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
