@@ -42,7 +42,9 @@ void pause() {
 // knows no fences but needs none here.
 void full_fence() {
 #pragma GCC diagnostic push
+#ifndef __clang__  // does not know it
 #pragma GCC diagnostic ignored "-Wtsan"
+#endif
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #pragma GCC diagnostic pop
 }
@@ -62,24 +64,25 @@ bool spin_until(Condition condition) {
   }
 }
 
-// The items of a thread: [next, end), in one word, so that none is seen without the other.
+// The items of a thread: [next, end), in one word, so that none is seen without the other. It orders no other
+// memory: a thread sees the range of its job since it has taken the offer.
 class Range {
  public:
-  void set(int64_t begin, int64_t end) { word_.store(end << 32 | begin, std::memory_order_release); }
+  void set(int64_t begin, int64_t end) { word_.store(end << 32 | begin, std::memory_order_relaxed); }
 
   int64_t left() const {
-    const int64_t word = word_.load(std::memory_order_acquire);
+    const int64_t word = word_.load(std::memory_order_relaxed);
     return std::max<int64_t>((word >> 32) - (word & kLow), 0);
   }
 
   // The next item, or -1. A thread looks before it adds: `next` passes `end` by less than the threads.
   int64_t take() {
     if (left() == 0) return -1;
-    const int64_t word = word_.fetch_add(1, std::memory_order_acq_rel);
+    const int64_t word = word_.fetch_add(1, std::memory_order_relaxed);
     return (word & kLow) < (word >> 32) ? word & kLow : -1;
   }
 
-  void clear() { word_.store(0, std::memory_order_release); }
+  void clear() { word_.store(0, std::memory_order_relaxed); }
 
  private:
   static constexpr int64_t kLow = 0xffffffff;
@@ -149,12 +152,27 @@ class Pool {
     --teams_;
   }
 
-  // Gives a team its share of the threads: what it wants, or an equal part if there are other teams.
+  // Gives a team its share of the threads: what it wants, or an equal part if there are other teams. Between
+  // two calls of the team, whose threads must not be given away while they may have items.
   void resize(Members& team) {
-    const int teams = teams_.load(std::memory_order_relaxed);
-    const int share = teams > 1 ? std::min<int>(team.wanted, divide_up(started_, teams)) : team.wanted;
-    if (team.count > share) release(team, share);
-    if (team.count < share) recruit(team, share);
+    release(team, share_of(team));
+    recruit(team);
+  }
+
+  // Adds free threads up to the share of the team; also in the middle of a call.
+  void recruit(Members& team) {
+    const int share = share_of(team);
+    for (int word = 0; team.count < share && word < static_cast<int>(free_.size()); ++word) {
+      uint64_t free = free_[word].load(std::memory_order_relaxed);
+      while (free != 0 && team.count < share) {
+        const uint64_t lowest = free & -free;
+        if (!free_[word].compare_exchange_weak(free, free & ~lowest, std::memory_order_acquire)) continue;
+        free &= ~lowest;
+        Seat& seat = seats_[word * kBits + std::countr_zero(lowest)];
+        team.seats[team.count++] = &seat;
+        wake_if_asleep(seat);
+      }
+    }
   }
 
   // Of a thread whose state has changed, or that will soon be offered a job.
@@ -167,18 +185,9 @@ class Pool {
  private:
   static constexpr int kBits = 64;
 
-  void recruit(Members& team, int share) {
-    for (int word = 0; word < static_cast<int>(free_.size()); ++word) {
-      uint64_t free = free_[word].load(std::memory_order_relaxed);
-      while (free != 0 && team.count < share) {
-        const uint64_t lowest = free & -free;
-        if (!free_[word].compare_exchange_weak(free, free & ~lowest, std::memory_order_acquire)) continue;
-        free &= ~lowest;
-        Seat& seat = seats_[word * kBits + std::countr_zero(lowest)];
-        team.seats[team.count++] = &seat;
-        wake_if_asleep(seat);
-      }
-    }
+  int share_of(const Members& team) const {
+    const int teams = teams_.load(std::memory_order_relaxed);
+    return teams > 1 ? std::min<int>(team.wanted, divide_up(started_, teams)) : team.wanted;
   }
 
   void release(Members& team, int share) {
@@ -269,7 +278,7 @@ class Job {
       } else {
         take_from_others(false);
       }
-    } catch (...) {  // no further item is started
+    } catch (...) {  // no further item is started, but in ranges that the caller offers just now
       for (int i = 0; i < ranges_; ++i) range(i).clear();
       std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
@@ -309,9 +318,9 @@ class Job {
     keep_region(region);
   }
 
-  // Offers the job to threads of the team that have no part in it yet.
+  // Offers the job to threads of the team that have no part in it yet. All with a range are among the first.
   void invite() {
-    if (team_.count < most_helpers_) pool().resize(team_);
+    if (team_.count < most_helpers_) pool().recruit(team_);
     const int first = helpers_;
     helpers_ = std::min(team_.count, most_helpers_);
     for (int i = first; i < helpers_; ++i) __builtin_prefetch(team_.seats[i], 1);
@@ -319,16 +328,23 @@ class Job {
       if (i + 1 < ranges_) team_.seats[i]->range.set(begin_of(i + 1), begin_of(i + 2));
       offer(*team_.seats[i], i + 1);
     }
-    full_fence();
-    for (int i = first; i < helpers_; ++i) pool().wake_if_asleep(*team_.seats[i]);
+    wake_from(first);
   }
 
-  // To threads that have done their part.
+  // To threads that have done their part. They may have done so long ago.
   void offer_again() {
-    for (int i = 0; i < helpers_; ++i) {
+    int first = helpers_;
+    for (int i = helpers_ - 1; i >= 0; --i) {
       Seat& seat = *team_.seats[i];
-      if (seat.state.load(std::memory_order_acquire) == idle) offer(seat, kThief);
+      if (seat.state.load(std::memory_order_acquire) == idle) offer(seat, kThief), first = i;
     }
+    wake_from(first);
+  }
+
+  void wake_from(int first) {
+    if (first == helpers_) return;
+    full_fence();
+    for (int i = first; i < helpers_; ++i) pool().wake_if_asleep(*team_.seats[i]);
   }
 
   void offer(Seat& seat, int rank) {

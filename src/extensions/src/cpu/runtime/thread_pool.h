@@ -25,7 +25,8 @@ void parallel_rows(int64_t rows, double cost, int threads,
 
 // During its lifetime the calls of this thread share up to threads - 1 threads of the pool, which no other
 // caller gets: the constructor wakes them, and each call then only writes to memory that they watch. For a
-// series of calls, as the operations of a decoder block are. Does nothing inside another team or an item.
+// series of calls, as the operations of a decoder block are. Does nothing inside another team or an item. To
+// be destroyed by the thread that made it.
 class Team {
  public:
   explicit Team(int threads);
