@@ -23,8 +23,8 @@
 #include "core/gpu.h"
 #include "cpu/interface/isa.h"
 #include "cpu/interface/threads.h"
-#include "cpu/runtime/bandwidth.h"
-#include "cpu/runtime/peak.h"
+#include "cpu/runtime/limits/bandwidth.h"
+#include "cpu/runtime/limits/peak.h"
 #include "mlx/version.h"
 #include "tiny_llm_ext.h"
 

@@ -75,5 +75,6 @@ LARGE_FOLDERS = {
     "src/tiny_llm/cli": "one module for each command, and what they share",
     "src/tiny_llm": "the course opens its modules here by fixed names",
     "benches": "a module for each benchmark, so that `pdm bench NAME` finds it",
+    "src/extensions/src/tests": "a driver for each part of the kernels, and what they share",
     "tests": "the test files of the course are here, one for each chapter",
 }

@@ -1,11 +1,13 @@
-// The log of parallel regions.
+// The log of parallel regions, and what the thread pool costs.
 #include "bindings/threads.h"
 
 #include <nanobind/stl/string.h>
 
+#include "cpu/runtime/limits/pool_costs.h"
 #include "cpu/runtime/region_log.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace tiny_llm_ext {
 
@@ -35,6 +37,24 @@ void define_threads(nb::module_& m) {
       "(that were offered items), begin and end, busy (time within items, of all threads together) and "
       "longest\n"
       "(of the busiest thread), in nanoseconds. With 0 items: a whole operation with all of its regions.");
+  m.def(
+      "pool_costs",
+      [](int threads) {
+        cpu::PoolCosts costs;
+        {
+          nb::gil_scoped_release release;
+          costs = cpu::pool_costs(threads);
+        }
+        nb::dict d;
+        d["region"] = costs.region;
+        d["wake"] = costs.wake;
+        d["barrier"] = costs.barrier;
+        return d;
+      },
+      "threads"_a,
+      "Seconds, as medians, of a parallel region without work in which every thread takes part; of the same "
+      "after\n"
+      "the threads fell asleep ('wake'); and of a barrier within a region.");
 }
 
 }  // namespace tiny_llm_ext

@@ -646,6 +646,12 @@ def end_region_log() -> list:
     (of the busiest thread), in nanoseconds. With 0 items: a whole operation with all of its regions.
     """
 
+def pool_costs(threads: int) -> dict:
+    """
+    Seconds, as medians, of a parallel region without work in which every thread takes part; of the same after
+    the threads fell asleep ('wake'); and of a barrier within a region.
+    """
+
 def zeros(shape: Sequence[int], dtype: mlx.core.Dtype) -> mlx.core.array:
     """
     Zeros for memory that stays, written by all threads, in huge pages where Linux provides them.

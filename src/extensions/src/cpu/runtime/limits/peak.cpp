@@ -1,5 +1,5 @@
 // Doubles the number of steps until a round takes long enough to be timed.
-#include "cpu/runtime/peak.h"
+#include "cpu/runtime/limits/peak.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Measures read bandwidth with plain loads, compiled once for each vector width the processor may have.
-#include "cpu/runtime/bandwidth.h"
+#include "cpu/runtime/limits/bandwidth.h"
 
 #include <algorithm>
 #include <atomic>
