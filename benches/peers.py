@@ -15,7 +15,7 @@ from benches.contestants.footprint import footprint
 from benches.contestants.worker import Worker
 from benches.contestants.worker_pool import WorkerPool
 from benches.harness import ceilings
-from benches.harness.machine import cpus, others_running
+from benches.harness.machine import cpus
 from benches.harness.row import Entry, Row
 from benches.names import BATCH, FORMS, LLAMA_CPP, MLX_LM, OPENVINO, SEQUENCES, STEP, TINY_LLM, Missing
 from benches.suite import Suite, run
@@ -78,19 +78,11 @@ def _timed_row(pool: WorkerPool, case: Case, threads: int, repeats: int) -> Row:
 
     right = [name for name in workers if errors[name] <= TOLERANCE]
     probes: Probes = {name: _sample(workers[name], name, case) for name in right}
-    isa = load_extension().cpu_isa()
-    limits: Probes = {
-        ceilings.peak_name(isa): ceilings.peak(isa, case.dtype, threads),
-        ceilings.BANDWIDTH: ceilings.bandwidth(_bytes_of_step(case, row), threads),
-        ceilings.OTHERS: others_running,
-    }
+    limits = ceilings.of_model(case.dtype, _bytes_of_step(case, row), threads)
     rounds = min(repeats, SLOW_REPEATS) if MLX_LM in case.peers else repeats
     _, samples = interleave({}, repeats=rounds, probes={**probes, **limits})
     row.ceilings = {name: samples.pop(name) for name in limits}
-    floor = max(
-        row.flops / row.ceilings[ceilings.peak_name(isa)].median,
-        row.bytes / row.ceilings[ceilings.BANDWIDTH].median,
-    )
+    floor = ceilings.floor(row.flops, row.bytes, row.ceilings, load_extension().cpu_isa())
     row.add_entries(
         Entry(name, None, "", errors[name], samples.get(name), row.flops, floor) for name in workers
     )

@@ -36,6 +36,7 @@ MAX_OUTPUT_TOKENS = (
 )
 CLOSE_SECONDS = 2.0  # an idle process ends within this time
 WARM_TOKENS = 2  # output tokens before the first that counts
+Timed = Callable[[Callable[[], Any]], tuple[Any, float]]  # runs a call as `time_once` does
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +135,12 @@ class Service:
         found: Any = self._backends[name].logits(self._request(prompt)).astype(mx.float32).tolist()
         return found  # type: ignore[no-any-return]
 
-    def prefill(self, name: str, prompt: int) -> float:
+    def prefill(self, name: str, prompt: int, timed: Timed = time_once) -> float:
         """Seconds from a prompt to the first token."""
         for _ in self._backends[name].generate(self._request(WARM_TOKENS, WARM_TOKENS)):
             pass  # wake the threads, and load code and weights
         output = self._backends[name].generate(self._request(prompt, 1))
-        return time_once(lambda: next(output))[1]
+        return timed(lambda: next(output))[1]
 
     def start_decoding(self, name: str, prompt: int) -> None:
         """Prefill a prompt and decode the first tokens."""
@@ -147,21 +148,21 @@ class Service:
         for _ in range(1 + WARM_TOKENS):
             next(self._decodings[name].tokens)
 
-    def decode(self, name: str, tokens: int) -> float:
+    def decode(self, name: str, tokens: int, timed: Timed = time_once) -> float:
         """Seconds per token of the next tokens of that output."""
         if self._decodings[name].taken + tokens > MAX_OUTPUT_TOKENS:
             self.start_decoding(name, self._decodings[name].prompt)
         decoding = self._decodings[name]
         decoding.taken += 1 + tokens
         next(decoding.tokens)  # untimed: the first after a pause of this process
-        return time_once(lambda: [next(decoding.tokens) for _ in range(tokens)])[1] / tokens
+        return timed(lambda: [next(decoding.tokens) for _ in range(tokens)])[1] / tokens
 
     def _request(self, prompt: int, output: int = ENDLESS) -> BenchRequest:
         ids = random.Random(prompt).choices(range(BYTE_TOKENS, self._vocabulary), k=prompt)
         return BenchRequest(tuple(ids), output)
 
 
-def _service(options: WorkerOptions) -> Service:
+def build_service(options: WorkerOptions) -> Service:
     """Load the weights and build the backends of this process."""
     if options.backend == LLAMA_CPP:
         from benches.contestants.llama_cpp import llama_cpp
@@ -208,4 +209,4 @@ def serve(build: Callable[[], Any]) -> None:
 
 
 if __name__ == "__main__":
-    serve(lambda: _service(WorkerOptions(**json.loads(sys.argv[1]))))
+    serve(lambda: build_service(WorkerOptions(**json.loads(sys.argv[1]))))

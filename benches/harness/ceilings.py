@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import mlx.core as mx
 
+from benches.harness.machine import others_running
 from benches.harness.types import SHORT_NAMES
+from tiny_llm.benchmark.clock import Samples
 from tiny_llm.runtime.extension import load_extension
 
 PROBE_SECONDS = 0.02
@@ -29,6 +31,22 @@ def bandwidth(nbytes: int, threads: int) -> Callable[[], float]:
     """Bytes per second of plain loads from a buffer of that size, read repeatedly."""
     measure = load_extension().read_bandwidth
     return lambda: 1e9 * float(measure(nbytes, threads, PROBE_SECONDS))
+
+
+def of_model(dtype: str, nbytes: int, threads: int) -> dict[str, Callable[[], float]]:
+    """The probes of a row of a whole model, of which a step reads that many bytes."""
+    isa = load_extension().cpu_isa()
+    return {
+        peak_name(isa): peak(isa, dtype, threads),
+        BANDWIDTH: bandwidth(nbytes, threads),
+        OTHERS: others_running,
+    }
+
+
+def floor(flops: float, nbytes: int, limits: Mapping[str, Samples], isa: str) -> float:
+    """Seconds that the hardware alone would need for this work."""
+    seconds = flops / limits[peak_name(isa)].median
+    return max(seconds, nbytes / limits[BANDWIDTH].median) if nbytes else seconds
 
 
 def empty_call(dtype: str, head_size: int, isa: str, threads: int) -> Callable[[], mx.array]:

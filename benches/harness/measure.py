@@ -101,9 +101,7 @@ def time_row(row: Row, operation: Operation, outcomes: list[Outcome], repeats: i
         of_calls = seconds.get(contestant.label) or Samples((outcome.seconds,))
         timed = Samples(tuple(value / operation.repetitions for value in of_calls.values))
         flops = operation.flops if contestant.flops is None else contestant.flops
-        floor = flops / row.ceilings[ceilings.peak_name(isas[contestant.label])].median
-        if operation.bytes:
-            floor = max(floor, operation.bytes / row.ceilings[ceilings.BANDWIDTH].median)
+        floor = ceilings.floor(flops, operation.bytes, row.ceilings, isas[contestant.label])
         row.entries.append(
             Entry(
                 name=contestant.name,

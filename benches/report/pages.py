@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benches import crossover, decode, engine, flashtile, packed, prefill, training
+from benches import crossover, decode, engine, flashtile, packed, prefill, threads, training
 from benches.report.glance import behind, glance
 from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
@@ -43,10 +43,12 @@ TITLES = {
     "flashtile": "Attention layers",
     "training": "Attention and its gradient",
     "engine": "The engine",
+    "threads": "Threads",
 }
 # Benchmarks with tables of their own.
 PAGES: dict[str, Callable[[Record], str]] = {
-    each.SUITE.name: each.page for each in (prefill, crossover, decode, packed, flashtile, training, engine)
+    each.SUITE.name: each.page
+    for each in (prefill, crossover, decode, packed, flashtile, training, engine, threads)
 }
 PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     "kernels": roofline,
@@ -54,6 +56,7 @@ PICTURES: dict[str, Callable[[Record], str]] = {  # by benchmark
     **{name: bars for name in PAGES if name != "engine"},  # whose rows compare with different things
     "crossover": crossover.picture,
     "flashtile": flashtile.picture,
+    "threads": threads.picture,
 }
 TABLES = {**PAGES, "serving": serving_page}  # also of those without a picture
 # The front page has the attention of this machine, in short.
