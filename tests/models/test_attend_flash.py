@@ -82,7 +82,7 @@ def both_ways(make_cache, calls, steps, monkeypatch):
         got = attend_flash(tokens, native, "causal")
         assert calls, "the native operation was not taken"
         with monkeypatch.context() as patch:
-            patch.setattr(cached_attention, "SHORT_STEP", 0)
+            patch.setattr(cached_attention, "is_native", lambda mask: False)
             calls.clear()
             expected = attend_flash(tokens, plain, "causal")
             assert not calls
@@ -96,9 +96,9 @@ def both_ways(make_cache, calls, steps, monkeypatch):
 @pytest.mark.parametrize("length", [0, 30, 253, 3000])
 def test_one_request(length, rope, dtype, native_calls, monkeypatch):
     """Steps that fill a block of the cache and go beyond it."""
-    offsets = [length, length + 1, length + 4, length + 12]
+    offsets = [length, length + 1, length + 4, length + 12, length + 44]
     steps = [
-        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8, 32), offsets, strict=True)
+        tokens_of(1, L, start, dtype, rope) for L, start in zip((1, 3, 8, 32, 200), offsets, strict=True)
     ]  # fmt: skip
     both_ways(lambda: full(length, dtype), native_calls, steps, monkeypatch)
 

@@ -14,14 +14,11 @@ from .qkv import QKV
 
 Attention = Callable[..., mx.array]
 
-# New tokens of a request: a decode step, a draft to verify, or a short prompt. Up to this number, starting
-# the operations one by one costs at least 5 % of the time.
-SHORT_STEP = 32
 
-
-def is_short(tokens: int, mask: Mask) -> bool:
-    """Whether a step of `tokens` tokens per row, with this mask, can be one native operation."""
-    return tokens <= SHORT_STEP and isinstance(mask, str) and mask == "causal"
+def is_native(mask: Mask) -> bool:
+    """Whether a step with this mask can be one native operation: starting many costs more time than small ones
+    take, and MLX's operations between them run on one thread."""
+    return isinstance(mask, str) and mask == "causal"
 
 
 def attend_grouped(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
@@ -30,8 +27,8 @@ def attend_grouped(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
 
 
 def attend_flash(qkv: QKV, cache: TinyKvCache, mask: Mask) -> mx.array:
-    """FlashAttention: in tiles, without a score matrix. A short step is one native operation."""
-    if is_short(qkv.query.shape[1], mask):
+    """FlashAttention: in tiles, without a score matrix. A causal step is one native operation."""
+    if is_native(mask):
         attended = _attend_natively(qkv, cache)
         if attended is not None:
             return attended

@@ -1,4 +1,4 @@
-"""A block on a few new tokens as one native operation, bitwise equal to running its layers one by one.
+"""A block as one native operation, bitwise equal to running its layers one by one.
 
 Starting each operation of the layers, and MLX's bookkeeping for each weight, is much of the time of a
 decode step.
@@ -17,7 +17,7 @@ from ..ops.arguments import Mask
 from ..ops.fused import Table
 from ..quantize import QuantizedWeights
 from ..runtime.extension import cpu_kernels, load_extension
-from .cached_attention import attend_flash, attend_paged, is_short
+from .cached_attention import attend_flash, attend_paged, is_native
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .qkv import Offset, row_offsets
 
@@ -51,7 +51,7 @@ def run_on_cpu(
     """
     if last_only and x.shape[1] > 1:
         return None
-    if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not is_short(x.shape[1], mask):
+    if cpu_kernels(x.dtype) is None or x.ndim != 3 or x.size == 0 or not is_native(mask):
         return None
     attention = block.self_attn
     if attention.ops.attend is not attend_flash:  # the operation computes FlashAttention

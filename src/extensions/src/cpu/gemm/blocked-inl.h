@@ -97,9 +97,18 @@ VEC_FN int64_t packed_floats(int64_t K) {
   return packed_steps<Arithmetic>(K) * kTileLanes;
 }
 
+// Rows that are packed together; a task may begin to pack at any multiple of them.
+template <class Arithmetic>
+constexpr int kPackRows = Arithmetic::kPackedByVector ? kLanes : kTileLanes;
+
+template <class Arithmetic>
+VEC_FN size_t packed_blocked_bytes(const GemmTask& task) {
+  return round_up(task.rows, kPackRows<Arithmetic>) * packed_steps<Arithmetic>(task.K) * sizeof(float);
+}
+
 template <class Arithmetic, Element kElement>
 static void pack_blocked(const GemmTask& task, float* packed) {
-  constexpr int kRows = Arithmetic::kPackedByVector ? kLanes : kTileLanes;  // packed together
+  constexpr int kRows = kPackRows<Arithmetic>;
   const int64_t steps = packed_steps<Arithmetic>(task.K);
   auto* x = (const StorageOf<kElement>*)task.x;
   for (int64_t m = 0; m < task.rows; m += kRows, packed += steps * kRows) {

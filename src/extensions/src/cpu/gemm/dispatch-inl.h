@@ -29,8 +29,7 @@ struct SkinnyLinear {
 template <class Arithmetic, Element kElement>
 struct BlockedLinear {
   static size_t packed_bytes(const LinearTask& task) {
-    const GemmTask all = gemm_task(task);
-    return all.tiles() * packed_floats<Arithmetic>(all.K) * sizeof(float);
+    return packed_blocked_bytes<Arithmetic>(gemm_task(task));
   }
   static void pack(const LinearTask& task, void* packed) {
     pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
@@ -43,8 +42,8 @@ struct BlockedLinear {
                                        (float*)scratch);
   }
 
-  static constexpr LinearKernel kernel = {packed_bytes, pack, scratch_bytes, run, false, Arithmetic::kNC,
-                                          kTileLanes,   kMC};
+  static constexpr LinearKernel kernel = {
+      packed_bytes, pack, scratch_bytes, run, false, Arithmetic::kNC, kPackRows<Arithmetic>, kMC};
 };
 
 template <class Arithmetic, Element kElement>

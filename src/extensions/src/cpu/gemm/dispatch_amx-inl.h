@@ -50,7 +50,7 @@ struct SplitBf16Linear {
                                           run,
                                           false,
                                           AmxSplitBf16Arithmetic<kElement>::kNC,
-                                          kTileLanes,
+                                          kPackRows<AmxSplitBf16Arithmetic<kElement>>,
                                           kMC};
 
  private:

@@ -48,13 +48,12 @@ template <class Arithmetic, int kBits, Element kElement>
 struct BlockedBf16 {
   static_assert(kElement == Element::bf16);
   static_assert(Arithmetic::kKC % 128 == 0);  // whole groups
-  static constexpr int kPackRows = kTileLanes;
+  static constexpr int kPackRows = cpu::TINY_LLM_ISA::kPackRows<Arithmetic>;
   static constexpr int kMC = 4 * kTileLanes;  // its sums leave room for weights in the second-level cache
   static constexpr int kNC = Arithmetic::kNC;
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    const GemmTask all = gemm_task(task);
-    return all.tiles() * packed_floats<Arithmetic>(all.K) * sizeof(float);
+    return packed_blocked_bytes<Arithmetic>(gemm_task(task));
   }
   static void pack(const QuantizedTask& task, void* packed) {
     pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
