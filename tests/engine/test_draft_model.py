@@ -51,6 +51,14 @@ def test_a_draft_equal_to_the_model_is_always_right(llm):
         assert text.startswith(expected)
 
 
+def test_a_draft_given_by_its_name_computes_like_its_model(llm):
+    """With the most drafts that are allowed."""
+    with engine_with(llm, "tiny", draft_tokens=16) as engine:
+        read(engine.submit(request_of(llm, PROMPTS[0], 20, sampling=ENDLESS)))
+        statistics = engine.statistics()
+    assert statistics.accepted_tokens == statistics.drafted_tokens > 8
+
+
 def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):
     with engine_with(llm, weak, draft_tokens=3) as engine:
         handles = [engine.submit(request_of(llm, prompt)) for prompt in PROMPTS]
@@ -178,6 +186,8 @@ def test_pauses_are_short_again_after_drafts_that_paid():
         return pause
 
     assert [pause_after_wrong_drafts() for _ in range(2)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
+    drafts.learn(4, 1)  # a pause has paid for some wrong drafts
+    assert drafts.propose()
     drafts.learn(4, 4)
     assert pause_after_wrong_drafts() == FIRST_PAUSE
 

@@ -11,6 +11,7 @@ import pytest
 from tiny_llm.engine import Engine
 from tiny_llm.engine.answers import Answers
 from tiny_llm.engine.recorder import Recorder
+from tiny_llm.errors import ArgumentTypeError
 from tiny_llm.runtime.device import TURNS
 from tiny_llm.scheduler import Scheduler
 
@@ -220,6 +221,14 @@ def test_an_engine_without_work_is_alive():
     now = time.monotonic() + 1000
     assert not engine.step(now)
     assert engine.statistics().last_step_at == now
+
+
+def test_an_engine_whose_step_takes_too_long_is_not_alive():
+    engine = stepped_engine(8, 4, max_running=2)
+    assert not engine.step(time.monotonic() - 100)
+    assert (engine.alive(60), engine.alive(200)) == (False, True)
+    with pytest.raises(ArgumentTypeError, match="max_age: got a str, expected a number"):
+        engine.alive("60")
 
 
 def test_requests_are_changed_only_with_the_lock(llm, engine, monkeypatch):

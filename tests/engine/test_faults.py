@@ -1,6 +1,7 @@
 """What goes wrong ends the requests that it concerns, and no others."""
 
 import gc
+import math
 import threading
 import weakref
 
@@ -183,8 +184,11 @@ def test_an_observer_that_fails_ends_no_request(llm, engine, caplog):
 
 def test_a_prompt_that_cannot_split_ends_all_its_answers(llm, engine, monkeypatch):
     monkeypatch.setattr(Answer, "fork", lambda *arguments: 1 / 0)
+    other = engine.submit(request_of(llm, PROMPTS[1]))
+    next(other)
     events = list(engine.submit(request_of(llm, PROMPTS[0], n=3)))
     assert [(event.choice, event.finish_reason) for event in events] == [(i, "error") for i in range(3)]
+    assert list(other)[-1].finish_reason == "length"
     assert_at_rest(engine)
 
 
@@ -259,6 +263,31 @@ def test_what_can_never_run_is_refused_at_once(engine, options, message):
     with pytest.raises(ArgumentError, match=message):
         engine.submit(EngineRequest(**options))
     assert_at_rest(engine)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan])
+def test_a_time_limit_is_a_number_of_seconds(seconds):
+    with pytest.raises(ArgumentError, match="deadline: got"):
+        EngineRequest(prompt_ids=[5], deadline=seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_context": 10**6}, "max_context: got 1000000, expected at most the model's"),
+        ({"kv_memory": 1000}, "kv_memory: got 1000 bytes, expected at least one page"),
+        ({"grows": True, "draft": "tiny"}, "grows: got True, expected False with a draft model"),
+    ],
+)
+def test_an_engine_that_cannot_be_made_is_refused(llm, options, message):
+    with pytest.raises(ArgumentError, match=f"^Engine: {message}"):
+        Engine(llm, **options)
+
+
+def test_an_engine_that_cannot_start_says_why(llm, monkeypatch):
+    monkeypatch.setattr(Engine, "_make_steps", lambda engine: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Engine(llm, max_context=64)
 
 
 @pytest.mark.parametrize("ends", ["closed", "failed"])

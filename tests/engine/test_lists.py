@@ -17,7 +17,7 @@ from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
-from tiny_llm.errors import StepFailed
+from tiny_llm.errors import ArgumentError, StepFailed
 from tiny_llm.generation import batching
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.tokens import next_logits
@@ -28,6 +28,7 @@ from ..support.gpu import on_a_gpu
 from ..support.models.checkpoints import VOCABULARY, checkpoint
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
+ONE = Sampling(max_tokens=1)
 
 
 @pytest.fixture
@@ -85,6 +86,11 @@ def test_lists_use_one_thread_after_the_other(llm):
     for _ in range(3):
         llm.generate(PROMPTS[:2], max_tokens=2)
     assert threads() == before
+
+
+def test_a_request_that_can_never_run_is_refused(llm):
+    with pytest.raises(ArgumentError, match="prompt_ids: got an unknown token id"):
+        answer_all(llm, [request_of(llm, "a", 2), EngineRequest(prompt_ids=[-1], sampling=ONE)], batch_size=1)
 
 
 def test_an_error_of_the_caller_ends_all(llm):

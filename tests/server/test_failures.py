@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
+from tiny_llm.engine import Event
 from tiny_llm.errors import (
     ArgumentError,
     Draining,
@@ -19,7 +20,7 @@ from tiny_llm.errors import (
     StepFailed,
 )
 
-from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.fake_engine import FakeEngine, FakeHandle
 from ..support.serving.running import RunningServer, running, wait_until
 
 
@@ -141,3 +142,18 @@ def test_the_server_ends_when_an_engine_has_failed() -> None:
         engine.failed = True
         wait_until(lambda: server.server.should_exit)
         assert server.server.engine_failed
+
+
+def test_a_fault_of_one_of_several_prompts_ends_the_request(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(handle: FakeHandle) -> AsyncIterator[Event]:
+        raise ValueError("an internal detail")
+        yield
+
+    monkeypatch.setattr(FakeHandle, "__aiter__", fail)
+    answer = server.complete(prompt=["a", "b"])
+    monkeypatch.undo()
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert [handle.cancelled for handle in server.engine.handles[-2:]] == [True, True]
+    server.engine.handles.clear()

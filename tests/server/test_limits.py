@@ -20,6 +20,7 @@ from tiny_llm.server.guard.body import decoded_size
 from tiny_llm.server.models import CHARS_PER_BYTE
 from tiny_llm.server.threads import Threads
 
+from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
 from .test_bad_input import parse
@@ -279,3 +280,41 @@ def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytes
     monkeypatch.setattr(run, "return_freed_memory", lambda: returned.append(True))
     with running(FakeEngine()):
         wait_until(lambda: len(returned) > 1)
+
+
+@pytest.mark.parametrize(
+    ("route", "param", "fields_of"),
+    [
+        ("chat", "n", lambda size: {"n": size}),
+        ("complete", "prompt", lambda size: {"prompt": ["a"] * size}),
+        ("chat", "top_logprobs", lambda size: {"logprobs": True, "top_logprobs": size}),
+        ("complete", "logprobs", lambda size: {"logprobs": size}),
+        ("chat", "stop", lambda size: {"stop": ["a"] * size}),
+        ("chat", "stop", lambda size: {"stop": "a" * size}),
+        ("chat", "logit_bias", lambda size: {"logit_bias": {str(token): 1 for token in range(size)}}),
+        ("chat", "stop_token_ids", lambda size: {"stop_token_ids": [5] * size}),
+        ("chat", "messages", lambda size: {"messages": [{"role": "user", "content": "a"}] * size}),
+        ("chat", "tools", lambda size: {"tools": [{"type": "function", "function": {"name": "f"}}] * size}),
+    ],
+)
+def test_a_limit_of_a_number_is_the_most_that_is_accepted(
+    small_server: RunningServer, route: str, param: str, fields_of: Any
+) -> None:
+    ask = getattr(small_server, route)
+    assert ask(**fields_of(2)).status == 200
+    refused = ask(**fields_of(3))
+    assert (refused.status, refused.error["param"]) == (400, param)
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[RunningServer]:
+    names = ("choices", "logprobs", "stop", "stop_chars", "bias", "tools", "messages")
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_with(chat_models.TOOLS + chat_models.MESSAGES))
+    with running(engine, **{f"max_{name}": 2 for name in names}, max_prompt_chars=1000) as started:
+        yield started
+
+
+def test_tools_are_a_part_of_the_prompt_and_of_its_limit(small_server: RunningServer) -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "a" * 1000}}
+    refused = small_server.chat(tools=[tool])
+    assert (refused.status, refused.error["param"]) == (400, "tools")

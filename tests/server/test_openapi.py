@@ -79,6 +79,17 @@ def test_errors_have_the_form_of_their_route(document: dict) -> None:
         assert (schema["properties"]["error"] == {"type": "string"}) == path.startswith("/api/")
 
 
+def test_a_route_says_what_it_streams_and_that_it_needs_no_key(document: dict) -> None:
+    operations = {path: next(iter(each.values())) for path, each in document["paths"].items()}
+    contents = {path: set(each["responses"]["200"]["content"]) for path, each in operations.items()}
+    chats = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
+    assert {path for path, kinds in contents.items() if "text/event-stream" in kinds} == chats
+    lines = {path for path, kinds in contents.items() if "application/x-ndjson" in kinds}
+    assert lines == {"/api/chat", "/api/generate"}
+    assert {path for path, each in operations.items() if "security" in each} == {"/health", "/ready"}
+    assert {path for path, each in operations.items() if "parameters" in each} == {"/v1/models/{name}"}
+
+
 def schema_of(document: dict, content: dict) -> dict:
     reference = content["application/json"]["schema"]["$ref"]
     return document["components"]["schemas"][reference.rpartition("/")[2]]

@@ -14,7 +14,8 @@ from ..support.serving.running import RunningServer, running
 def test_fields_reach_the_engine(server: RunningServer) -> None:
     server.chat(
         temperature=0.5, top_p=0.9, top_k=40, min_p=0.1, seed=-1, repetition_penalty=1.1, stop="x",
-        max_tokens=3, n=2, logprobs=True, top_logprobs=4, cache_salt="s",
+        max_tokens=3, n=2, logprobs=True, top_logprobs=4, cache_salt="s", min_tokens=3, stop_token_ids=[7],
+        logit_bias={"5": 2}, presence_penalty=0.5, frequency_penalty=-0.5, ignore_eos=True,
     )  # fmt: skip
     request = server.engine.requests[-1]
     sampling = request.sampling
@@ -25,6 +26,9 @@ def test_fields_reach_the_engine(server: RunningServer) -> None:
         ("x",),
         3,
     )
+    assert (sampling.min_tokens, sampling.stop_token_ids, sampling.logit_bias) == (3, (7,), ((5, 2.0),))
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty)
+    assert (penalties, sampling.ignore_eos) == ((0.5, -0.5), True)
     assert (request.n, request.logprobs, request.salt) == (2, 4, "s")
 
 
@@ -133,6 +137,24 @@ def test_a_template_that_does_not_write_the_final_message_cannot_continue_it() -
     with running(FakeEngine(tokenizer=chat_models.tokenizer_with("{{ messages[0].content }}"))) as server:
         answer = server.chat(messages=[ASKED, BEGUN], **CONTINUED)
         assert (answer.status, answer.error["param"]) == (400, "continue_final_message")
+
+
+def test_reasoning_of_earlier_answers_reaches_the_template() -> None:
+    tokenizer = chat_models.tokenizer_with("{{ messages[1].reasoning_content }}")
+    with running(FakeEngine(tokenizer=tokenizer)) as server:
+        assert server.chat(messages=[ASKED, {**BEGUN, "reasoning_content": "Hm."}]).status == 200
+        assert tokenizer.decode(server.engine.requests[-1].prompt_ids) == "Hm."
+
+
+def test_messages_that_the_template_refuses_are_the_mistake_of_the_client() -> None:
+    template = "{% if messages[0].content != '?' %}{{ raise_exception('No.') }}{% endif %}?"
+    with running(FakeEngine(tokenizer=chat_models.tokenizer_with(template))) as server:
+        answer = server.chat()
+        assert (answer.status, answer.error["param"], answer.error["code"]) == (
+            400,
+            "messages",
+            "chat_template",
+        )
 
 
 def test_several_models_answer_under_their_names() -> None:

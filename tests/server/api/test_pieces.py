@@ -10,7 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tiny_llm.engine import Event
-from tiny_llm.server.api.pieces import MAX_CALL_CHARS, AnswerReader, Call, Content, Piece, Reasoning
+from tiny_llm.server.api.pieces import (
+    MAX_CALL_CHARS,
+    MAX_SPACE,
+    AnswerReader,
+    Call,
+    Content,
+    Piece,
+    Reasoning,
+)
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "</x>"]}}\n</tool_call>'
 
@@ -142,6 +150,14 @@ def test_reasoning_and_content_come_as_soon_as_they_are_certain() -> None:
     assert reader.feed(" two</thi") == [Reasoning(" two")]
     assert reader.feed("nk>\n\nthree") == [Content("three")]
     assert reader.feed(" four") == [Content(" four")]
+
+
+@pytest.mark.parametrize("options", [{"thinking": True, "tools": True}, {"tools": True}])
+def test_only_so_much_space_waits_for_a_tag(options: dict[str, bool]) -> None:
+    reader, space = AnswerReader(**options), " " * MAX_SPACE
+    assert reader.feed(space) == []
+    assert reader.feed(" <tool") == [Content(f"{space} ")]
+    assert reader.finish() == [Content("<tool")]
 
 
 @pytest.mark.parametrize(

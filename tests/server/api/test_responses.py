@@ -212,6 +212,8 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": 5}, "input"),
         ({"input": [{"type": "item_reference"}]}, "input[0].type"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"content": "a"}]}, "input[0].role"),
+        ({"input": [{"type": "function_call_output", "call_id": "1"}]}, "input[0].output"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
         ({"input": [{"type": "reasoning"}]}, "input"),

@@ -56,8 +56,6 @@ def prepare_chat(
     asked, param = fields.max_tokens, "max_tokens"
     if fields.max_completion_tokens is not None:
         asked, param = fields.max_completion_tokens, "max_completion_tokens"
-    if asked == 0:
-        raise bad_value(param, "at least 1")
     limit = answer_limit(asked, param, len(prompt.ids), model.engine.context, most)
     tokenizer = model.tokenizer
     sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)

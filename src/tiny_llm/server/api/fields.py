@@ -120,7 +120,7 @@ class Tool(Struct, kw_only=True):
 
 class ChatFields(AnswerFields, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1)]
-    max_completion_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
     add_generation_prompt: bool | None = None

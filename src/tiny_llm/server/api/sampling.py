@@ -35,8 +35,6 @@ def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settin
         value = getattr(fields, name)
         if value is not None and (name == "seed" or value != NEUTRAL.get(name, 0)):
             arguments[name] = value
-    if fields.min_tokens is not None and fields.min_tokens > max_tokens:
-        raise bad_value("min_tokens", f"at most max_tokens, {max_tokens}")
     if fields.logit_bias:
         arguments["logit_bias"] = read_bias(fields.logit_bias, vocabulary, settings)
     if fields.stop_token_ids:
