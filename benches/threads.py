@@ -59,16 +59,19 @@ def rows_of(case: Case, threads: int, repeats: int) -> Iterator[Row]:
 
 
 def _pool_row(case: PoolCost, threads: int, repeats: int) -> Row:
-    values = [costs[case.key] for costs in _pool_costs(threads, repeats)]
+    costs = _pool_costs(threads, repeats)
     row = Row(case.group, case.name, threads, gate="every thread takes part")
-    row.entries.append(Entry(TINY_LLM, None, "", 0.0, Samples(tuple(values)), 0.0, 0.0))
+    row.entries.append(Entry(TINY_LLM, None, "", 0.0, costs[case.key], 0.0, 0.0))
+    row.ceilings[ceilings.OTHERS] = costs[ceilings.OTHERS]
     return row
 
 
 @cache
-def _pool_costs(threads: int, repeats: int) -> list[dict[str, float]]:
-    """All costs are measured together."""
-    return [load_extension().pool_costs(threads) for _ in range(repeats)]
+def _pool_costs(threads: int, repeats: int) -> dict[str, Samples]:
+    """All costs are measured together, and how busy other processes are."""
+    measure_once = load_extension().pool_costs
+    found = [measure_once(threads) | {ceilings.OTHERS: machine.others_running()} for _ in range(repeats)]
+    return {key: Samples(tuple(each[key] for each in found)) for key in found[0]}
 
 
 def _model_row(step: ModelStep, threads: int, repeats: int) -> Row:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benches.harness.machine import others_running
 from tiny_llm.runtime.extension import load_extension
 
 # A decode step of a small model, for which regions matter most: qwen2-0.5b in 4 bits.
@@ -29,10 +30,11 @@ class Measured:
 
 
 def choose() -> str:
-    """The value of TINY_LLM_THREADS as a line, and a line that says why."""
+    """The value of TINY_LLM_THREADS as a line, and lines that say why."""
     os.environ.pop("TINY_LLM_THREADS", None)  # so that the candidates go up to the default
     prompts, _ = load_extension().cpu_threads()
-    return report(prompts, {count: _measure(count) for count in candidates(prompts)})
+    busy = others_running() > 0
+    return report(prompts, {count: _measure(count) for count in candidates(prompts)}, busy)
 
 
 def candidates(most: int) -> list[int]:
@@ -49,18 +51,22 @@ def best(measured: Mapping[int, Measured]) -> int:
     return min(count for count, each in measured.items() if each.step <= NEAR * fastest)
 
 
-def report(prompts: int, measured: Mapping[int, Measured]) -> str:
-    """The choice and, for each candidate, the time of the step by which it was made."""
+def report(prompts: int, measured: Mapping[int, Measured], busy: bool = False) -> str:
+    """The choice and, for each candidate, the time of the step by which it was made.
+
+    `busy`: other processes ran meanwhile.
+    """
     chosen = best(measured)
     value = str(prompts) if chosen == prompts else f"{prompts},{chosen}"
     steps = ", ".join(f"{count}: {each.step * 1e3:.2f}" for count, each in measured.items())
     own = measured[chosen]
     work = f"{STEP_BYTES / 1e6:.0f} MB in {STEP_REGIONS} regions"
-    return (
-        f"TINY_LLM_THREADS={value}\n"
+    why = (
         f"A decode step that reads {work} takes at least, in ms by number of threads, {steps}.\n"
         f"With {chosen}: {own.bandwidth / 1e9:.0f} GB/s, and {own.region * 1e6:.1f} µs for a region."
     )
+    disturbed = "\nOther processes ran meanwhile: measure again when they do not." if busy else ""
+    return f"TINY_LLM_THREADS={value}\n{why}{disturbed}"
 
 
 def _measure(threads: int) -> Measured:

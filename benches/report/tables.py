@@ -40,10 +40,10 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs"
 
 
-def _row_name(row: Record) -> str:
-    """The name, marked if other processes used the cores in a quarter of the rounds or more."""
+def disturbed(row: Record) -> str:
+    """A mark if other processes used the cores in a quarter of the rounds or more, else nothing."""
     others = row.get("ceilings", {}).get(OTHERS)
-    return f"{row['row']} (disturbed)" if others and others["high"] > 0 else str(row["row"])
+    return " (disturbed)" if others and others["high"] > 0 else ""
 
 
 def rate_text(tokens_per_second: float) -> str:
@@ -64,7 +64,7 @@ def _table(rows: list[Record]) -> str:
         ]
         share = next((c["share_of_peak"] for c in row["contestants"] if c["name"] == TINY_LLM), None)
         share_text = f"{share:.0%}" if share else ""
-        body.append([_row_name(row), str(row["threads"]), *cells, share_text, targets_cell(row)])
+        body.append([row["row"] + disturbed(row), str(row["threads"]), *cells, share_text, targets_cell(row)])
     for name, why in sorted({item for row in rows for item in row["missing"].items()}):
         body.append([f"{name} is missing: {why}", *[""] * (len(header) - 1)])
     return table(header, body)

@@ -6,7 +6,7 @@ from typing import Any
 
 from benches.cases.threads import COSTS
 from benches.harness.ceilings import BANDWIDTH
-from benches.report.tables import Record, origin, rate_text, seconds_text, table, tally
+from benches.report.tables import Record, disturbed, origin, rate_text, seconds_text, table, tally
 from tiny_llm.benchmark.pictures import new_figure, svg_text
 
 SCALES = 0.7  # an efficiency below it is marked
@@ -55,7 +55,7 @@ def steps_table(rows: Rows) -> str:
 def _step(row: Record) -> list[str]:
     seconds = median(row)
     regions = sum(each["regions"] for each in row["operations"])
-    cells = [row["row"], str(row["threads"])]
+    cells = [row["row"] + disturbed(row), str(row["threads"])]
     if seconds is None:
         return [*cells, *["not measured"] * 2, *[""] * 5]
     cells += [rate_text(row["tokens"] / seconds), seconds_text(seconds)]
@@ -110,7 +110,7 @@ def _scaled(row: Record | None, alone: float) -> str:
     seconds = median(row) if row else None
     if row is None or seconds is None:
         return ""
-    text = seconds_text(seconds)
+    text = _time(row)
     if row["threads"] == 1:
         return text
     value = efficiency(alone, seconds, row["threads"])
@@ -214,7 +214,7 @@ def _count(threads: int) -> str:
 
 def _time(row: Record | None) -> str:
     seconds = median(row) if row else None
-    return "" if seconds is None else seconds_text(seconds)
+    return "" if row is None or seconds is None else seconds_text(seconds) + disturbed(row)
 
 
 def _seconds(operation: Record | None) -> str:

@@ -161,6 +161,7 @@ def test_the_choice_is_the_smallest_number_that_is_about_as_fast_as_the_fastest(
         "1: 20.00, 8: 3.89, 12: 3.26, 16: 3.23.",
         "With 12: 97 GB/s, and 3.0 µs for a region.",
     ]
+    assert report(16, measured, busy=True).splitlines()[-1].startswith("Other processes ran")
     slow_regions = {**measured, 12: Measured(97e9, 30e-6), 16: Measured(98e9, 60e-6)}
     assert best(slow_regions) == 8
     assert report(8, {8: measured[8]}).splitlines()[0] == "TINY_LLM_THREADS=8"
@@ -213,6 +214,8 @@ def record() -> Any:
         step(1, 20e-3), step(8, 5e-3),
         row("forward", "operations", 1, 8e-3), row("forward", "operations", 8, 1.25e-3),
         row("backward", "operations", 8, 1e-3),
+        row("varlen", "operations", 1, 8e-3, ceilings={"others running": {"high": 1.0}}),
+        row("varlen", "operations", 8, 1e-3),
     ]  # fmt: skip
     machine = {"cpu": "a CPU", "cpus_allowed": 8, "cpus_present": 8, "system": "Linux", "python": "3.12"}
     origin = {"versions": {}, "changed_files": False, "commit": "0" * 40, "measured": "2026-11-28"}
@@ -237,6 +240,7 @@ def test_the_page_has_costs_steps_operations_and_efficiency(record: Any) -> None
     assert "| down | 10 ms | 2.5 ms | 1.25 ms | 24 | 1.25 |" in lines
     assert "| decode after 128 tokens | 20 ms | 5 ms, **0.50** | 50% |" in lines
     assert "| forward | 8 ms | 1.25 ms, 0.80 | 50% |" in lines
+    assert "| varlen | 8 ms (disturbed) | 1 ms, 1.00 | 50% |" in lines
     assert not any(line.startswith("| backward") for line in lines)  # there is no time with one thread
     assert efficiency(8.0, 1.0, 8) == 1.0
 
