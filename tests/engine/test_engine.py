@@ -8,11 +8,12 @@ import time
 import mlx.core as mx
 import pytest
 
-from tiny_llm.engine import Engine
+from tiny_llm.engine import Engine, EngineRequest
 from tiny_llm.engine.answers import Answers
 from tiny_llm.engine.recorder import Recorder
 from tiny_llm.errors import ArgumentTypeError
 from tiny_llm.runtime.device import TURNS
+from tiny_llm.sampling.params import Sampling
 from tiny_llm.scheduler import Scheduler
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, ids_of, read, request_of
@@ -108,6 +109,14 @@ def test_a_stop_string_ends_an_answer(llm, engine):
     assert (last.finish_reason, last.stop_string) == ("length", None)
 
 
+def test_a_stop_token_is_a_token_of_its_answer_and_not_of_its_text(llm, engine):
+    ((_, tokens, _),) = alone(llm, PROMPTS[0], 6)
+    sampling = {"stop_token_ids": (tokens[3],)}
+    ((text, seen, reason),) = read(engine.submit(request_of(llm, PROMPTS[0], 6, sampling=sampling)))
+    assert tokens[3] not in tokens[:3]
+    assert (text, seen, reason) == (llm.tokenizer.decode(tokens[:3]), tokens[:4], "stop")
+
+
 def test_a_stop_string_counts_after_the_tokens_that_an_answer_must_have(llm, engine):
     ((_, tokens, _),) = alone(llm, PROMPTS[0], 6)
     stop = llm.tokenizer.decode([tokens[2]])
@@ -178,6 +187,14 @@ def test_a_cancelled_answer_has_the_text_of_all_its_tokens(llm, engine):
     assert "".join(event.text for event in events) == llm.tokenizer.decode(tokens)
 
 
+def test_a_step_has_room_for_a_long_prompt_and_for_each_answer_that_runs(llm):
+    """By default."""
+    for options in ({}, {"max_running": 600}):
+        with Engine(llm, **options) as engine:
+            read(engine.submit(EngineRequest(prompt_ids=[5] * 500, sampling=Sampling(max_tokens=1))))
+            assert engine.statistics().step_tokens == (500,)
+
+
 def test_observers_see_the_timings_of_each_answer(llm, engine):
     seen = []
     engine.observe(seen.append)
@@ -188,7 +205,7 @@ def test_observers_see_the_timings_of_each_answer(llm, engine):
         assert 0 <= each.queue_seconds <= each.first_token_seconds <= each.seconds
 
 
-@pytest.mark.parametrize("reason", ["length", "cancelled", "deadline", "error"])
+@pytest.mark.parametrize("reason", ["length", "cancelled", "deadline", "error", "engine failed"])
 def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeypatch, reason):
     """With its last event come its timings; its pages and places are free."""
     engine = stepped_engine(8, 4, max_running=2)
@@ -205,6 +222,9 @@ def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeyp
         handle.cancel()
     elif reason == "error":
         monkeypatch.setattr(engine.runner, "logits", lambda plan: 1 / 0)
+    elif reason == "engine failed":
+        engine._give_up(ZeroDivisionError())
+        reason = "error"
     while engine.step(time.monotonic() + 2000 if reason == "deadline" else None):
         pass
     drain.join(30)

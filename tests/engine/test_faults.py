@@ -18,6 +18,7 @@ from tiny_llm.errors import (
     GrammarError,
     OutOfMemoryError,
     QueueFull,
+    RefusedArgument,
     StepFailed,
 )
 from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance
@@ -265,10 +266,44 @@ def test_what_can_never_run_is_refused_at_once(engine, options, message):
     assert_at_rest(engine)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan])
-def test_a_time_limit_is_a_number_of_seconds(seconds):
-    with pytest.raises(ArgumentError, match="deadline: got"):
-        EngineRequest(prompt_ids=[5], deadline=seconds)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("deadline", seconds) for seconds in (0, -1, math.inf, math.nan, "1")),
+        *(("n", 0), ("id", 5), ("salt", 5), ("grammar", "a"), ("sampling", {})),
+        *(("logprobs", -1), ("prompt_logprobs", -1)),
+    ],
+)
+def test_a_wrong_field_of_a_request_is_refused(name, value):
+    with pytest.raises(RefusedArgument, match=f"^EngineRequest: {name}: got"):
+        EngineRequest(**{"prompt_ids": [5], name: value})
+
+
+def test_an_observer_is_a_function(engine):
+    with pytest.raises(RefusedArgument, match="callback"):
+        engine.observe([])
+
+
+def test_close_waits_for_the_step_that_is_computed(llm, monkeypatch):
+    """Then no thread uses the memory of the model."""
+    engine, entered, gate = Engine(llm, max_context=64), threading.Event(), threading.Event()
+
+    def wait(plan):
+        entered.set()
+        assert gate.wait(30)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(engine._steps.runner, "logits", wait)
+    handle = engine.submit(request_of(llm, PROMPTS[0]))
+    assert entered.wait(30)
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    assert next(handle).finish_reason == "cancelled"
+    closing.join(0.05)
+    assert closing.is_alive()
+    gate.set()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -277,10 +312,13 @@ def test_a_time_limit_is_a_number_of_seconds(seconds):
         ({"max_context": 10**6}, "max_context: got 1000000, expected at most the model's"),
         ({"kv_memory": 1000}, "kv_memory: got 1000 bytes, expected at least one page"),
         ({"grows": True, "draft": "tiny"}, "grows: got True, expected False with a draft model"),
+        ({"page_size": 0}, "page_size: got 0"),
+        ({"max_waiting": 0}, "max_waiting: got 0"),
+        ({"lookup": 1}, "lookup: got an int, expected a bool"),
     ],
 )
 def test_an_engine_that_cannot_be_made_is_refused(llm, options, message):
-    with pytest.raises(ArgumentError, match=f"^Engine: {message}"):
+    with pytest.raises(RefusedArgument, match=f"^Engine: {message}"):
         Engine(llm, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -269,7 +270,9 @@ def test_an_unknown_route_is_named(server: RunningServer) -> None:
 
 def test_what_is_too_long_has_a_code_of_its_own(server: RunningServer) -> None:
     for sent in (complete(prompt=[5] * CONTEXT), complete(prompt=[5] * 2000, max_tokens=49)):
-        assert parse(server.send_raw(sent)).error["code"] == "context_length_exceeded"
+        error = parse(server.send_raw(sent)).error
+        assert error["code"] == "context_length_exceeded"
+        assert error["message"].startswith("the prompt is too long") == (error["param"] == "prompt")
 
 
 def test_the_name_of_a_model_is_not_repeated(server: RunningServer) -> None:
@@ -303,6 +306,14 @@ def test_unusual_input_is_served(server: RunningServer, sent: bytes) -> None:
     answer = parse(server.send_raw(sent))
     assert answer.status == 200, answer.body
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_an_unknown_field_is_logged_once(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "tiny_llm"):
+        for _ in range(2):
+            assert server.chat(surprising_once=1).status == 200
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("unknown field surprising_once: accepted, without effect") == 1
 
 
 def test_a_preflight_request_of_a_browser_gets_no_permission(server: RunningServer) -> None:

@@ -55,6 +55,7 @@ def test_errors_have_one_shape_on_all_paths(
     [
         ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
         ({"output_format": {"type": "json_schema", "schema": {"surprise": 1}}}, "output_format"),
+        ({"thinking": {"type": "perhaps"}}, "thinking.type"),
         ({"output_format": {"type": "json_schema"}}, "output_format.schema"),
         (
             {

@@ -231,6 +231,7 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
             {"input": "a", "tool_choice": {"type": "function", "name": "f"}, "tools": [TOOL]},
             "tool_choice.name",
         ),
+        ({"input": "a", "tool_choice": {"type": "mcp", "name": "weather"}, "tools": [TOOL]}, "tool_choice"),
         ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
         ({"input": "a", "top_logprobs": 50}, "top_logprobs"),
         ({"input": "a", "metadata": {"a": "b" * 2**21}}, "metadata"),
