@@ -1,27 +1,32 @@
-"""The log of parallel regions, how many a decoder block has, and what the thread pool costs."""
+"""The log of parallel regions, how many a decode step has, and what the thread pool costs."""
 
 import os
 import threading
 from collections import Counter
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import mlx.core as mx
 import pytest
 
+from tiny_llm import dispatch_model
+from tiny_llm.generation.tokens import next_logits
+from tiny_llm.loading.progress import silent
+from tiny_llm.loading.weights.random_model import random_config, random_weights
+from tiny_llm.loading.weights.tree import assemble
 from tiny_llm.runtime.extension import load_extension
 
-from ...support.attention.cached import table_of
-from ...support.cases import normal, qkv
-from ...support.products.quantized import packed
+from ...support.cases import qkv
+from ...support.models.checkpoints import tokens
 from ...support.refusal import refused
 
+pytestmark = pytest.mark.usefixtures("on_the_cpu")
+
 native = load_extension()
-HIDDEN, INNER, HEADS, KV_HEADS, SIZE = 896, 4864, 14, 2, 64  # of qwen2-0.5b
-SHAPES = [
-    (HIDDEN, HIDDEN), (KV_HEADS * SIZE, HIDDEN), (KV_HEADS * SIZE, HIDDEN), (HIDDEN, HIDDEN),
-    (INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER),
-]  # fmt: skip
-CONTEXT = 600
+LAYERS, CONTEXT = 2, 600
+HEAD = "quantized product"
+BLOCK = ["query, key and value", "append", "attention", "output", "gate and up", "down"]
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -45,53 +50,51 @@ def logged(call):
     return log
 
 
-def block_of_one_token(rows=1):
-    """A step of a decoder block of qwen2-0.5b after CONTEXT tokens, not evaluated yet."""
-    weights = [packed(*shape, dtype=mx.bfloat16, seed=i) for i, shape in enumerate(SHAPES)]
-    arrays = [x for w in weights for x in (w.words, w.scales, w.biases)]
-    table = table_of(SIZE)
-    norms = [normal(HIDDEN, dtype=mx.bfloat16, seed=i) for i in range(2)]
-    arrays += [*norms, table.cos, table.sin]
-    block = native.DecoderBlock.of(arrays, [(64, 4)] * 4, False, [1e-6, 1e-6], SIZE, False)
-    keys, values = (
-        normal(rows, KV_HEADS, CONTEXT + 8, SIZE, dtype=mx.bfloat16, seed=seed) for seed in (1, 2)
-    )
-    x = normal(rows, 1, HIDDEN, dtype=mx.bfloat16)
-    mx.eval(x, keys, values, arrays)
-    return block(x, [(keys, values, CONTEXT)], CONTEXT)
+@cache
+def model_of(stage):
+    """Two layers of qwen2-0.5b, with dense caches or pages, and a smaller vocabulary."""
+    config = replace(random_config("qwen2-0.5b"), num_hidden_layers=LAYERS, vocab_size=1 << 14)
+    weights = assemble(config, random_weights(config, silent))
+    options = {"enable_flash_attn": True} if stage == 2 else {}
+    return dispatch_model("qwen2-0.5b", weights, stage, dtype=mx.bfloat16, **options)
+
+
+def step_of(stage=2, rows=1):
+    """A decode step after CONTEXT tokens of all rows together, to be called once."""
+    model, context = model_of(stage), CONTEXT // rows
+    inputs, kv_cache = tokens(rows, context + 1), model.create_kv_cache()
+    mx.eval(inputs, model(inputs[:, :-1], 0, kv_cache), [layer.storage for layer in kv_cache])
+    return lambda: mx.eval(next_logits(model, inputs[:, -1:], context, kv_cache))
 
 
 def attention():
     mx.eval(native.attention(*qkv(L=300), threads=2)[0])
 
 
-@pytest.mark.parametrize("rows", [1, 8])
-def test_a_block_on_new_tokens_has_five_regions(rows):
+@pytest.mark.parametrize(("stage", "rows"), [(2, 1), (2, 8), (3, 1)], ids=["dense", "batch", "pages"])
+def test_a_decode_step_has_five_regions_a_block_and_one_for_the_head(stage, rows):
     """Each costs microseconds, in every layer of every step: a new one must be worth it."""
-    output = block_of_one_token(rows)
-    log = logged(lambda: mx.eval(output))
-    assert [each["operation"] for each in log if not each["items"]] == [
-        "query, key and value", "append", "attention", "output", "gate and up", "down"
-    ]  # fmt: skip
+    log = logged(step_of(stage, rows))
+    assert [each["operation"] for each in log if not each["items"]] == [*BLOCK * LAYERS, "norm", HEAD]
     assert Counter(each["operation"] for each in log if each["items"]) == {
-        "query, key and value": 1, "attention": 1, "output": 1, "gate and up": 1, "down": 1
+        "query, key and value": LAYERS, "attention": LAYERS, "output": LAYERS, "gate and up": LAYERS,
+        "down": LAYERS, HEAD: 1,
     }  # fmt: skip
 
 
 def test_a_region_lies_in_its_operation_and_its_threads_in_the_region():
-    output = block_of_one_token()
-    log = logged(lambda: mx.eval(output))
-    operations = {each["operation"]: each for each in log if not each["items"]}
+    log = logged(step_of())
+    ends = [each["end"] for each in log]
+    assert ends == sorted(ends)
+    whole = sorted((each for each in log if not each["items"]), key=lambda each: each["begin"])
+    assert all(first["end"] <= second["begin"] for first, second in pairwise(whole))
     for region in (each for each in log if each["items"]):
-        around = operations[region["operation"]]
-        assert around["begin"] <= region["begin"] <= region["end"] <= around["end"]
+        around = next(each for each in whole if each["end"] >= region["end"])
+        assert around["operation"] == region["operation"]
+        assert around["begin"] <= region["begin"] <= region["end"]
         assert region["threads"] == 2
         assert 0 < region["longest"] <= region["busy"] <= 2 * region["longest"]
         assert region["longest"] <= region["end"] - region["begin"]
-    ends = [each["end"] for each in log]
-    assert ends == sorted(ends)
-    whole = sorted(operations.values(), key=lambda each: each["begin"])
-    assert all(first["end"] <= second["begin"] for first, second in pairwise(whole))
 
 
 def test_a_log_begins_empty_and_nothing_is_kept_after_its_end():
@@ -104,7 +107,7 @@ def test_a_log_begins_empty_and_nothing_is_kept_after_its_end():
 def test_two_callers_have_their_regions_in_one_log():
     """Each names its own, however their calls overlap."""
     start = threading.Barrier(2)
-    blocks = [block_of_one_token() for _ in range(10)]
+    steps = [step_of() for _ in range(3)]
 
     def attend():
         with mx.stream(mx.new_stream(mx.cpu)):
@@ -116,15 +119,13 @@ def test_two_callers_have_their_regions_in_one_log():
         other = threading.Thread(target=attend)
         other.start()
         start.wait()
-        for output in blocks:
-            mx.eval(output)
+        for step in steps:
+            step()
         other.join(timeout=120)
         assert not other.is_alive()
 
     whole = Counter(each["operation"] for each in logged(both) if not each["items"])
-    assert whole == {
-        "query, key and value": 10, "append": 10, "attention": 20, "output": 10, "gate and up": 10, "down": 10
-    }  # fmt: skip
+    assert whole == {**dict.fromkeys(BLOCK, 3 * LAYERS), "attention": 3 * LAYERS + 10, "norm": 3, HEAD: 3}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
