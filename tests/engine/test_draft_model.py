@@ -59,6 +59,14 @@ def test_a_draft_given_by_its_name_computes_like_its_model(llm):
     assert statistics.accepted_tokens == statistics.drafted_tokens > 8
 
 
+def test_a_sampled_draft_of_an_equal_model_is_always_right(llm):
+    """It is verified by the distribution that it was drawn from."""
+    with engine_with(llm, llm) as engine:
+        read(engine.submit(request_of(llm, PROMPTS[0], sampling={"temp": 1.0, "seed": 3, **ENDLESS})))
+        statistics = engine.statistics()
+    assert statistics.accepted_tokens == statistics.drafted_tokens > 8
+
+
 def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):
     with engine_with(llm, weak, draft_tokens=3) as engine:
         handles = [engine.submit(request_of(llm, prompt)) for prompt in PROMPTS]
