@@ -61,7 +61,7 @@ struct Problem {
   Sequence whole_entry(int64_t b) const {
     return {.n_q = L, .n_k = S, .q_begin = 0, .k_begin = 0, .q_rows = L, .k_rows = S, .entry = b, .index = b};
   }
-  int element_bytes() const { return dtype == Element::f32 ? 4 : 2; }
+  int element_bytes() const { return size_of(dtype); }
 };
 
 }  // namespace tiny_llm_ext

@@ -93,18 +93,25 @@ bool DecoderBlock::check_inputs(const std::vector<mx::array>& inputs) const {
 }
 
 std::vector<mx::array> DecoderBlock::graph(const std::vector<mx::array>& inputs) {
-  return run_decoder_block(
-      *parts_, inputs,
-      [&](const mx::array& x, const PackedLayer& layer, const ProductOptions& options) {
-        return quantized_linear(x, layer.matrices, layer.group_size, layer.bits, layer.norm, options.residual,
+  std::vector<mx::array> outputs;
+  const mx::array result = run_decoder_block(
+      *parts_, inputs[0],
+      [&](const mx::array& x, const PackedLayer& layer, const ProductOptions<mx::array>& options) {
+        const auto residual = options.residual ? std::optional(*options.residual) : std::nullopt;
+        return quantized_linear(x, layer.matrices, layer.group_size, layer.bits, layer.norm, residual,
                                 options.gated, options.split, stream());
       },
       [&](const mx::array& heads, const FirstNorm& norm) {
         return rms_norm(heads, norm.weight, norm.eps, stream());
       },
-      [&](const std::vector<mx::array>& heads) {
-        return cached_attention(heads, attention_.params(), stream());
+      [&](std::vector<mx::array> heads) {
+        heads.insert(heads.end(), {parts_->cos, parts_->sin});
+        heads.insert(heads.end(), inputs.begin() + kFirstCache, inputs.end());
+        outputs = cached_attention(heads, attention_.params(), stream());
+        return outputs[0];
       });
+  outputs[0] = result;
+  return outputs;
 }
 
 bool DecoderBlock::is_equivalent(const mx::Primitive& other) const {

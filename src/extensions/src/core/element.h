@@ -6,4 +6,6 @@ namespace tiny_llm_ext {
 enum class Element : int { f32, f16, bf16 };  // indexes the arrays of cpu::Kernels
 constexpr int kElements = 3;
 
+constexpr int size_of(Element element) { return element == Element::f32 ? 4 : 2; }  // in bytes
+
 }  // namespace tiny_llm_ext

@@ -65,7 +65,7 @@ void PagedAttention::eval_cpu(const std::vector<mx::array>& inputs, std::vector<
                   problem.S = paged.slots_per_sequence();
                   problem.paged = true;
                   problem.sequences = sequences;
-                  const cpu::PageTables pages(paged.block_table, call.key);
+                  const cpu::PageTables pages(paged.block_table, call.key.shape(0), call.key.shape(2));
                   cpu::run_forward(call, problem, o, lse, &pages);
                 });
 }

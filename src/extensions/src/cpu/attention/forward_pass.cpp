@@ -34,23 +34,19 @@ namespace {
 // Lives on the worker thread of the stream.
 class ForwardPass {
  public:
-  ForwardPass(const AttentionInputs& inputs, const Problem& problem, const PageTables* pages, mx::array& o,
-              mx::array& lse)
+  ForwardPass(const ForwardOperands& operands, const Problem& problem, const PageTables* pages,
+              const std::optional<mx::array>& mask, const std::optional<mx::array>& sinks)
       : problem_(problem),
         pages_(pages),
         plan_(make_plan(problem, kAttentionThreshold.now())),
-        batch_(batch_shape(inputs)),
-        keys_batch_(pages ? mx::Shape{1} : batch_),  // of pages, only the first is addressed here
-        dense_q_(inputs.query, plan_.threads),
-        dense_k_(inputs.key, plan_.threads),
-        dense_v_(inputs.value, plan_.threads),
-        q_(HeadRows::of(dense_q_, problem.element_bytes(), batch_)),
-        k_(HeadRows::of(dense_k_, problem.element_bytes(), keys_batch_)),
-        v_(HeadRows::of(dense_v_, problem.element_bytes(), keys_batch_)),
-        mask_(inputs.mask, problem.mask),
-        sinks_(gather_sinks(inputs.sinks)),
-        o_(HeadRows::of(o, batch_)),
-        lse_(HeadRows::of_lse(lse, batch_)) {}
+        batch_(operands.batch),
+        q_(operands.q),
+        k_(operands.k),
+        v_(operands.v),
+        o_(operands.o),
+        lse_(operands.lse),
+        mask_(mask, problem.mask),
+        sinks_(gather_sinks(sinks)) {}
 
   void run() {
     std::optional<mx::allocator::Data> partials;
@@ -234,21 +230,32 @@ class ForwardPass {
   const Problem& problem_;
   const PageTables* pages_;  // null if keys and values are not in pages
   Plan plan_;
-  mx::Shape batch_, keys_batch_;
-  DenseRows dense_q_, dense_k_, dense_v_;
-  HeadRows q_, k_, v_;
+  const mx::Shape& batch_;
+  const HeadRows &q_, &k_, &v_, &o_, &lse_;
   MaskViews mask_;
   std::vector<float> sinks_;
-  HeadRows o_, lse_;
   float* partials_ = nullptr;
   std::vector<std::atomic<int64_t>> tasks_done_;  // of split sequences, for each sequence and KV head
 };
 
 }  // namespace
 
+void run_forward(const ForwardOperands& operands, const Problem& problem, const PageTables* pages) {
+  ForwardPass(operands, problem, pages, {}, {}).run();
+}
+
 void run_forward(const AttentionInputs& inputs, const Problem& problem, mx::array& o, mx::array& lse,
                  const PageTables* pages) {
-  ForwardPass(inputs, problem, pages, o, lse).run();
+  const mx::Shape batch = batch_shape(inputs), keys_batch = pages ? mx::Shape{1} : batch;
+  const int threads = problem.threads.prompts, itemsize = problem.element_bytes();
+  const DenseRows q(inputs.query, threads), k(inputs.key, threads), v(inputs.value, threads);
+  const ForwardOperands operands = {batch,
+                                    HeadRows::of(q, itemsize, batch),
+                                    HeadRows::of(k, itemsize, keys_batch),
+                                    HeadRows::of(v, itemsize, keys_batch),
+                                    HeadRows::of(o, batch),
+                                    HeadRows::of_lse(lse, batch)};
+  ForwardPass(operands, problem, pages, inputs.mask, inputs.sinks).run();
 }
 
 }  // namespace tiny_llm_ext::cpu

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "attention/inputs.h"
+#include "core/bytes.h"
 #include "core/dtype.h"
-#include "core/strides.h"
 #include "cpu/attention/cached/store_tokens.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/layout/mask_and_pages.h"
@@ -22,101 +21,113 @@ namespace {
 
 constexpr double kNanosecondsPerNewElement = 0.3;  // of rotation and copy
 
-// Packed rows (1, T, H, E) as attention reads them, (H, T, E).
-mx::array heads_first(const mx::array& rows, int heads, int size) {
-  return strided_view(rows, {heads, rows.shape(1), size}, {size, heads * size, 1}, 0);
-}
+// The pages of keys or of values, (P, Hkv, page, E).
+struct Pages {
+  std::byte* data;
+  int64_t count;
+};
 
-// The heads of a step: query, key and value (1, T, H, E), cos, sin, key pages, value pages.
+// Appends the rows of a step to the pages and attends.
 class AppendAndAttend {
  public:
-  AppendAndAttend(const cpu::Arrays& heads, const PackedStep& step, bool traditional,
-                  const cpu::Kernels& kernels, int threads)
-      : query_(heads[0]),
-        key_(heads[1]),
-        value_(heads[2]),
-        cos_(heads[3]),
-        sin_(heads[4]),
-        key_pages_(heads[5]),
-        value_pages_(heads[6]),
+  AppendAndAttend(const DecoderParts& parts, const PackedStep& step, Element element,
+                  const cpu::RowReader& cos, const cpu::RowReader& sin, const Pages& keys,
+                  const Pages& values, const cpu::Kernels& kernels, int threads)
+      : parts_(parts),
         step_(step),
-        traditional_(traditional),
+        element_(element),
+        cos_(cos),
+        sin_(sin),
+        keys_(keys),
+        values_(values),
         kernels_(kernels),
         threads_(threads),
-        Hq_(query_.shape(2)),
-        Hkv_(key_.shape(2)),
-        E_(query_.shape(3)) {}
+        E_(parts.head_size),
+        row_bytes_(E_ * size_of(element)) {}
 
-  // (1, T, Hq * E).
-  mx::array run() {
-    append();
-    mx::array attended = cpu::new_array({1, query_.shape(1), Hq_ * E_}, query_.dtype());
-    attend(attended);
-    return attended;
+  // Query, key and value (T, H * E) to `attended` (T, Hq * E).
+  void run(const std::vector<cpu::BlockRows>& heads, std::byte* attended) {
+    Hq_ = heads[0].stride / E_;
+    Hkv_ = heads[1].stride / E_;
+    append(heads[0].data, heads[1].data, heads[2].data);
+    attend(heads[0].data, attended);
   }
 
  private:
   // Rotates queries in place, and keys into their slots.
-  void append() {
-    const int64_t itemsize = query_.itemsize(), row_bytes = E_ * itemsize;
-    const cpu::PageSlots keys = slots_of(key_pages_), values = slots_of(value_pages_);
-    const auto rotate = kernels_.rows[static_cast<int>(element_of(query_.dtype()))].rope;
-    const cpu::RowReader cos(cos_), sin(sin_);
-    const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv_) * E_;
+  void append(std::byte* query, const std::byte* key, const std::byte* value) const {
+    const cpu::PageSlots keys = slots_of(keys_), values = slots_of(values_);
+    const auto rotate = kernels_.rows[static_cast<int>(element_)].rope;
+    const double cost = kNanosecondsPerNewElement * static_cast<double>((Hq_ + 2 * Hkv_) * E_);
     const cpu::Operation operation("append");
     cpu::parallel_rows(step_.rows(), cost, threads_, [&](int64_t begin, int64_t end) {
-      auto* scratch = static_cast<std::byte*>(cpu::thread_scratch(cos.row_bytes() + sin.row_bytes()));
+      auto* scratch = static_cast<std::byte*>(cpu::thread_scratch(cos_.row_bytes() + sin_.row_bytes()));
       for (int64_t t = begin; t < end; t++) {
         const int64_t position = step_.positions()[t], slot = step_.slots()[t];
         cpu::RopeTask task = {};
-        task.cos = reinterpret_cast<const float*>(cos.row(position, scratch));
-        task.sin = reinterpret_cast<const float*>(sin.row(position, scratch + cos.row_bytes()));
+        task.cos = reinterpret_cast<const float*>(cos_.row(position, scratch));
+        task.sin = reinterpret_cast<const float*>(sin_.row(position, scratch + cos_.row_bytes()));
         task.half = E_ / 2;
-        task.traditional = traditional_;
+        task.traditional = parts_.traditional;
         task.x_head_stride = task.y_head_stride = E_;
         task.heads = Hq_;
-        task.x = task.y = query_.data<std::byte>() + t * Hq_ * row_bytes;
+        task.x = task.y = query + t * Hq_ * row_bytes_;
         rotate(task);
         task.heads = Hkv_;
-        task.x = key_.data<std::byte>() + t * Hkv_ * row_bytes;
+        task.x = key + t * Hkv_ * row_bytes_;
         task.y = keys.at(slot, 0);
-        task.y_head_stride = keys.head_stride / itemsize;
+        task.y_head_stride = step_.page_size() * E_;
         rotate(task);
-        for (int64_t h = 0; h < Hkv_; h++) {
-          std::memcpy(values.at(slot, h), value_.data<std::byte>() + (t * Hkv_ + h) * row_bytes, row_bytes);
-        }
+        for (int64_t h = 0; h < Hkv_; h++)
+          std::memcpy(values.at(slot, h), value + (t * Hkv_ + h) * row_bytes_, row_bytes_);
       }
     });
   }
 
-  // Of pages (P, Hkv, page, E) without gaps.
-  cpu::PageSlots slots_of(mx::array& pages) const {
-    const int64_t slot_bytes = E_ * query_.itemsize(), page = step_.page_size();
-    return {pages.data<std::byte>(), page, Hkv_ * page * slot_bytes, page * slot_bytes, slot_bytes};
+  cpu::PageSlots slots_of(const Pages& pages) const {
+    const int64_t page = step_.page_size();
+    return {pages.data, page, Hkv_ * page * row_bytes_, page * row_bytes_, row_bytes_};
   }
 
-  void attend(mx::array& attended) {
-    const AttentionInputs inputs(heads_first(query_, Hq_, E_), key_pages_, value_pages_);
-    AttentionParams params;
-    params.right = 0;
-    params.kernels = &kernels_;
-    params.threads = {threads_, threads_};
-    Problem problem = make_problem(inputs, params, mx::Device::cpu);
+  void attend(std::byte* query, std::byte* attended) const {
+    const int64_t T = step_.rows(), itemsize = size_of(element_), page = step_.page_size();
+    Problem problem = {};
+    problem.B = 1;
+    problem.Hq = Hq_;
+    problem.Hkv = Hkv_;
+    problem.L = T;
+    problem.S = step_.block_table().shape(1) * page;
+    problem.E = problem.V = E_;
+    problem.dtype = element_;
+    problem.left = kUnbounded;
+    problem.scale = 1 / std::sqrt(static_cast<float>(E_));
     problem.packed = problem.paged = problem.lengths = true;
-    problem.S = step_.block_table().shape(1) * step_.page_size();
     problem.sequences = step_.sequences();
-    mx::array o = heads_first(attended, Hq_, E_);
-    mx::array lse = cpu::new_array({Hq_, query_.shape(1)}, mx::float32);
-    const cpu::PageTables pages(step_.block_table(), key_pages_);
-    cpu::run_forward(inputs, problem, o, lse, &pages);
+    problem.backend = Backend::cpu;
+    problem.kernels = &kernels_;
+    problem.threads = {threads_, threads_};
+    const mx::Shape one = {1};
+    const mx::Strides of_rows = {0, E_, Hq_ * E_}, of_pages = {Hkv_ * page * E_, page * E_, E_};
+    const mx::allocator::Data lse = cpu::allocate(bytes_of({Hq_, T, int64_t{sizeof(float)}}));
+    const cpu::PageTables pages(step_.block_table(), keys_.count, page);
+    cpu::run_forward({one,
+                      {query, itemsize, one, of_rows},
+                      {keys_.data, itemsize, one, of_pages},
+                      {values_.data, itemsize, one, of_pages},
+                      {attended, itemsize, one, of_rows},
+                      {static_cast<std::byte*>(lse.buffer().raw_ptr()), sizeof(float), one, {0, T, 1}}},
+                     problem, &pages);
   }
 
-  mx::array query_, key_, value_, cos_, sin_, key_pages_, value_pages_;
+  const DecoderParts& parts_;
   const PackedStep& step_;
-  const bool traditional_;
+  const Element element_;
+  const cpu::RowReader &cos_, &sin_;
+  const Pages keys_, values_;
   const cpu::Kernels& kernels_;
   const int threads_;
-  const int Hq_, Hkv_, E_;
+  const int64_t E_, row_bytes_;
+  int64_t Hq_ = 0, Hkv_ = 0;
 };
 
 }  // namespace
@@ -126,29 +137,25 @@ void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vec
   cpu::allocate_for(outputs[0]);
   for (int i = 1; i < 3; i++) outputs[i].copy_shared_buffer(inputs[i]);
   if (step_->rows() == 0) return;
-  const int threads = threads_for(step_->rows(), inputs[0].dtype());
-  cpu::dispatch_placed(
-      stream(), inputs, outputs,
-      [parts = parts_, step = step_, kernels = &kernels_, threads](const cpu::Arrays& arrays,
-                                                                   cpu::Arrays& results) {
-        try {
-          const cpu::BlockTeam team(*parts, step->rows(), threads);
-          run_decoder_block(
-              *parts, arrays,
-              [&](const mx::array& x, const PackedLayer& layer, const ProductOptions& options) {
-                return cpu::multiply(x, layer, options, results[0], *kernels, threads);
-              },
-              [&](mx::array& heads, const FirstNorm& norm) {
-                return cpu::normalise(heads, norm, *kernels, threads);
-              },
-              [&](const cpu::Arrays& heads) -> cpu::Arrays {
-                return {AppendAndAttend(heads, *step, parts->traditional, *kernels, threads).run()};
-              });
-        } catch (...) {
-          cpu::fill_with_nan(results[0]);  // the slots of the step may be written
-          throw;
-        }
-      });
+  const mx::array& x = inputs[0];
+  const auto pages_of = [](mx::array& pages) { return Pages{pages.data<std::byte>(), pages.shape(0)}; };
+  cpu::enqueue(stream(), [parts = parts_, step = step_, element = element_of(x.dtype()),
+                          reader = cpu::RowReader(x), cos = cpu::RowReader(parts_->cos),
+                          sin = cpu::RowReader(parts_->sin), keys = pages_of(outputs[1]),
+                          values = pages_of(outputs[2]), result = cpu::memory_of(outputs[0]),
+                          kernels = &kernels_, threads = threads_for(step_->rows(), x.dtype())] {
+    try {
+      const cpu::RowMatrix rows(reader, step->rows(), size_of(element), threads);
+      AppendAndAttend attention(*parts, *step, element, cos, sin, keys, values, *kernels, threads);
+      cpu::BlockOperations(*parts, step->rows(), element, result.data, *kernels, threads)
+          .run(rows, [&](const std::vector<cpu::BlockRows>& heads, std::byte* attended) {
+            attention.run(heads, attended);
+          });
+    } catch (...) {
+      cpu::fill_with_nan(result);  // the slots of the step may be written
+      throw;
+    }
+  });
 }
 
 }  // namespace tiny_llm_ext

@@ -43,24 +43,22 @@ struct Result {
 
 class QuantizedLayer {
  public:
-  QuantizedLayer(const cpu::QuantizedProductCall& call, std::vector<mx::array>& y)
+  QuantizedLayer(const cpu::QuantizedProductCall& call, const std::vector<std::byte*>& y)
       : call_(call),
         weights_(call.weights),
-        rows_(call.kernels.rows[static_cast<int>(element_of(call.x.dtype()))]),
-        kernels_(call.kernels.quantized[static_cast<int>(element_of(call.x.dtype()))]),
-        M_(cpu::rows_of(call.x)),
-        itemsize_(y[0].itemsize()),
+        rows_(call.kernels.rows[static_cast<int>(call.element)]),
+        kernels_(call.kernels.quantized[static_cast<int>(call.element)]),
+        M_(call.rows),
+        itemsize_(size_of(call.element)),
         all_(call.weights.task()) {
-    for (size_t i = 0; i < y.size(); i++)
-      results_.push_back({y[i].data<std::byte>(), weights_.matrices()[i].outputs, 0, 0});
+    for (size_t i = 0; i < y.size(); i++) results_.push_back({y[i], weights_.matrices()[i].outputs, 0, 0});
     const double work = static_cast<double>(M_) * static_cast<double>(weights_.elements());
     all_.streamed = M_ <= kernels_.max_streamed_rows;
     threads_ = work < kParallelThreshold.now() ? 1 : call.threads.of(all_.streamed);
   }
 
   void run() {
-    const cpu::RowMatrix x(call_.x, threads_);
-    if (call_.residual) residual_.emplace(*call_.residual, threads_);
+    const cpu::RowMatrix& x = call_.x;
     all_.x_row_stride = x.stride();
     all_.rows = all_.streamed ? M_ : kernels_.pack_rows;
     if (all_.streamed && packed_bytes() <= kOwnPackedBytes) return run_with_own_x(x);
@@ -187,8 +185,8 @@ class QuantizedLayer {
       for (int64_t i = 0; i < task.rows; i++)
         rows_.silu_multiply(y.row(i), up.row(i), y.row(i), task.outputs);
     }
-    for (int64_t i = 0; residual_ && i < task.rows; i++)
-      rows_.add(residual_->at(m + i, n), y.row(i), y.row(i), task.outputs);
+    for (int64_t i = 0; call_.residual && i < task.rows; i++)
+      rows_.add(call_.residual->at(m + i, n), y.row(i), y.row(i), task.outputs);
   }
 
   void multiply(cpu::QuantizedTask task, const void* packed, void* scratch, size_t matrix, int64_t n,
@@ -209,16 +207,27 @@ class QuantizedLayer {
   const int64_t M_, itemsize_;
   int threads_;
   int64_t unit_ = 0;  // of the outputs of tasks
-  std::optional<cpu::RowMatrix> residual_;
   cpu::QuantizedTask all_;
 };
 
+// The weights times x, with a residual if there is one.
+void multiply_arrays(const mx::array& x, const cpu::LayerWeights& weights,
+                     const std::optional<mx::array>& residual, bool gated, const QuantizedParams& params,
+                     cpu::Arrays& results) {
+  const cpu::RowMatrix rows(x, params.threads.prompts);
+  std::optional<cpu::RowMatrix> added;
+  if (residual) added.emplace(*residual, params.threads.prompts);
+  std::vector<std::byte*> y;
+  for (mx::array& result : results) y.push_back(result.data<std::byte>());
+  cpu::multiply_quantized({rows, cpu::rows_of(x), element_of(x.dtype()), weights, added ? &*added : nullptr,
+                           gated, *params.kernels, params.threads},
+                          y);
+}
+
 }  // namespace
 
-void cpu::multiply_quantized(const QuantizedProductCall& call, Arrays& y) {
-  const bool nothing =
-      std::all_of(y.begin(), y.end(), [](const mx::array& some) { return some.size() == 0; });
-  if (nothing) return;
+void cpu::multiply_quantized(const QuantizedProductCall& call, const std::vector<std::byte*>& y) {
+  if (call.rows == 0 || call.weights.outputs() == 0) return;
   const Operation operation("quantized product");
   QuantizedLayer(call, y).run();
 }
@@ -228,8 +237,7 @@ void QuantizedMatmul::eval_cpu(const std::vector<mx::array>& inputs, std::vector
       stream(), inputs, outputs, [params = params_](const cpu::Arrays& arrays, cpu::Arrays& results) {
         const QuantizedMatrix matrix = {arrays[1], arrays[2], arrays[3], {}};
         const cpu::LayerWeights weights({matrix}, {}, params.group_size, params.bits, params.threads.prompts);
-        cpu::multiply_quantized({arrays[0], weights, nullptr, false, *params.kernels, params.threads},
-                                results);
+        multiply_arrays(arrays[0], weights, {}, false, params, results);
       });
 }
 
@@ -239,9 +247,7 @@ void QuantizedLinear::eval_cpu(const std::vector<mx::array>& inputs, std::vector
                   const QuantizedCall call = quantized_call(arrays, params);
                   const cpu::LayerWeights weights(call.matrices, call.norm, params.group_size, params.bits,
                                                   params.threads.prompts);
-                  cpu::multiply_quantized({call.x, weights, call.residual ? &*call.residual : nullptr,
-                                           call.gated, *params.kernels, params.threads},
-                                          results);
+                  multiply_arrays(call.x, weights, call.residual, call.gated, params, results);
                 });
 }
 

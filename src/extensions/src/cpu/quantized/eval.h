@@ -10,15 +10,17 @@ namespace tiny_llm_ext::cpu {
 
 // As `quantized_linear`, with its weights as addresses. No residual: null.
 struct QuantizedProductCall {
-  const mx::array& x;
+  const RowMatrix& x;
+  int64_t rows;
+  Element element;
   const LayerWeights& weights;
-  const mx::array* residual;
+  const RowMatrix* residual;
   bool gated;
   const Kernels& kernels;
   Threads threads;
 };
 
-// Computes y, whose memory is allocated.
-void multiply_quantized(const QuantizedProductCall& call, Arrays& y);
+// Computes the results at y, row after row.
+void multiply_quantized(const QuantizedProductCall& call, const std::vector<std::byte*>& y);
 
 }  // namespace tiny_llm_ext::cpu

@@ -1,6 +1,8 @@
 // The root mean square norm of rows in any layout.
 #include "cpu/rows/norm_rows.h"
 
+#include <utility>
+
 #include "core/divide_up.h"
 #include "core/dtype.h"
 #include "cpu/runtime/region_log.h"
@@ -8,12 +10,12 @@
 #include "cpu/runtime/thread_pool.h"
 
 namespace tiny_llm_ext::cpu {
-NormRows::NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps, std::byte* y)
-    : x_(x),
+NormRows::NormRows(RowReader x, int64_t rows, const mlx::core::array& weight, float eps, std::byte* y)
+    : x_(std::move(x)),
       weight_(weight),
       weight_element_(element_of(weight.dtype())),
-      rows_(rows_of(x)),
-      width_(x.shape(-1)),
+      rows_(rows),
+      width_(weight.shape(-1)),
       eps_(eps),
       y_(y) {}
 

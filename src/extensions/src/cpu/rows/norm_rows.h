@@ -14,7 +14,7 @@ inline constexpr double kNsPerNormed = 0.25;  // nanoseconds an element
 // Writes the rows of x, normalised and times the weight, to y, row after row. y may be the memory of x.
 class NormRows {
  public:
-  NormRows(const mlx::core::array& x, const mlx::core::array& weight, float eps, std::byte* y);
+  NormRows(RowReader x, int64_t rows, const mlx::core::array& weight, float eps, std::byte* y);
 
   void run(const RowKernels& kernels, int threads) const;
 

@@ -15,13 +15,18 @@ namespace tiny_llm_ext::cpu {
 
 namespace mx = mlx::core;
 
-void fill_with_nan(mx::array& array) {
+OutputMemory memory_of(mx::array& output) {
+  return {output.data<std::byte>(), static_cast<int64_t>(output.size()), output.dtype()};
+}
+
+void fill_with_nan(const OutputMemory& output) {
+  const auto fill = [&output]<class T>(T nan) {
+    std::fill_n(reinterpret_cast<T*>(output.data), output.elements, nan);
+  };
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  if (array.dtype() == mx::float32) std::fill_n(array.data<float>(), array.size(), kNan);
-  if (array.dtype() == mx::float16)
-    std::fill_n(array.data<mx::float16_t>(), array.size(), mx::float16_t(kNan));
-  if (array.dtype() == mx::bfloat16)
-    std::fill_n(array.data<mx::bfloat16_t>(), array.size(), mx::bfloat16_t(kNan));
+  if (output.dtype == mx::float32) fill(kNan);
+  if (output.dtype == mx::float16) fill(mx::float16_t(kNan));
+  if (output.dtype == mx::bfloat16) fill(mx::bfloat16_t(kNan));
 }
 
 void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
@@ -32,7 +37,7 @@ void dispatch(mx::Stream stream, const Arrays& inputs, Arrays& outputs,
     try {
       work(arrays, results);
     } catch (...) {
-      for (mx::array& result : results) fill_with_nan(result);
+      for (mx::array& result : results) fill_with_nan(memory_of(result));
       throw;
     }
   });

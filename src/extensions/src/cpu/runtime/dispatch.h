@@ -1,6 +1,8 @@
 // Runs work on the worker thread of a CPU stream, in the order of evaluation.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -19,8 +21,16 @@ void dispatch(mlx::core::Stream stream, const Arrays& inputs, Arrays& outputs,
 void dispatch_placed(mlx::core::Stream stream, const Arrays& inputs, const Arrays& outputs,
                      std::function<void(const Arrays& inputs, Arrays& outputs)> work);
 
+// The memory of an output, for work that has no arrays.
+struct OutputMemory {
+  std::byte* data;
+  int64_t elements;
+  mlx::core::Dtype dtype;
+};
+OutputMemory memory_of(mlx::core::array& output);
+
 // For the outputs of a failed evaluation, which can still be read.
-void fill_with_nan(mlx::core::array& array);
+void fill_with_nan(const OutputMemory& output);
 
 // Waits until these inputs of an evaluation are computed, so that bad values can be thrown on the evaluating
 // thread: the output then stays a graph, whose evaluation fails again. An exception on the worker thread

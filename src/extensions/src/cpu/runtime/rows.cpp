@@ -33,6 +33,9 @@ int64_t product_but_last(const mx::Shape& shape) {
   return rows;
 }
 
+// One row, broadcast or alone.
+bool is_one_row(const mx::array& x) { return product_but_last(shape_without_repeats(x)) == 1; }
+
 }  // namespace
 
 int64_t rows_of(const mx::array& x) { return product_but_last(x.shape()); }
@@ -85,18 +88,21 @@ RowMatrix::RowMatrix(int64_t count, int64_t width, int64_t itemsize)
   data_ = memory();
 }
 
-RowMatrix::RowMatrix(const mx::array& x, int threads) : data_(x.data<std::byte>()), itemsize_(x.itemsize()) {
-  const RowReader reader(x);
+RowMatrix::RowMatrix(const mx::array& x, int threads)
+    : RowMatrix(RowReader(x), is_one_row(x) ? 1 : rows_of(x), x.itemsize(), threads) {
+  if (copy_ && is_one_row(x)) stride_ = 0;
+}
+
+RowMatrix::RowMatrix(const RowReader& reader, int64_t count, int64_t itemsize, int threads)
+    : stride_(static_cast<int64_t>(reader.row_bytes()) / itemsize), itemsize_(itemsize) {
   if (const auto stride = reader.stride()) {
+    data_ = reader.row(0, nullptr);
     stride_ = *stride;
     return;
   }
-  const bool repeated = product_but_last(shape_without_repeats(x)) == 1;  // one row, broadcast
-  const int64_t count = repeated ? 1 : rows_of(x), width = x.shape(-1);
-  copy_.emplace(allocate(bytes_of({count, width, itemsize_})));
+  copy_.emplace(allocate(bytes_of({count, stride_, itemsize_})));
   copy_rows(reader, count, memory(), threads);
   data_ = memory();
-  stride_ = repeated ? 0 : width;
 }
 
 DenseRows::DenseRows(const mx::array& x, int threads)

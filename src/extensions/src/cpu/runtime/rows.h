@@ -19,6 +19,9 @@ class RowReader {
   explicit RowReader(const mlx::core::array& x);
   RowReader(const std::byte* data, int64_t itemsize, const mlx::core::Shape& shape,
             const mlx::core::Strides& strides);
+  // Rows of `width` elements, one after the other.
+  RowReader(const std::byte* data, int64_t itemsize, int64_t width)
+      : data_(data), itemsize_(itemsize), width_(width), element_stride_(1), stride_(width), dense_(true) {}
 
   // The elements of a row: in place, or gathered into `scratch`, which must hold row_bytes().
   const std::byte* row(int64_t index, void* scratch) const {
@@ -56,6 +59,11 @@ void copy_rows(const RowReader& reader, int64_t count, std::byte* to, int thread
 class RowMatrix {
  public:
   RowMatrix(const mlx::core::array& x, int threads);
+  RowMatrix(const RowReader& reader, int64_t count, int64_t itemsize, int threads);
+
+  // Rows in the memory of others.
+  RowMatrix(const std::byte* data, int64_t stride, int64_t itemsize)
+      : data_(data), stride_(stride), itemsize_(itemsize) {}
 
   // Uninitialized memory for `count` rows of `width` elements.
   RowMatrix(int64_t count, int64_t width, int64_t itemsize);

@@ -3,14 +3,12 @@
 
 #include <cstring>
 
-#include "attention/inputs.h"
-#include "core/dtype.h"
-#include "core/strides.h"
+#include "core/bytes.h"
+#include "core/divide_up.h"
 #include "cpu/attention/forward_pass.h"
 #include "cpu/attention/plan.h"
 #include "cpu/runtime/allocate.h"
 #include "cpu/runtime/region_log.h"
-#include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
 
@@ -19,145 +17,123 @@ namespace {
 
 constexpr double kNanosecondsPerNewElement = 0.3;  // of rotation and copy
 
-// Rows of an input (B, L, H, E) with any strides.
-struct Heads {
-  explicit Heads(const mx::array& x) : heads(x.shape(2)), reader(x) {}
-
-  // `scratch` has room for a row that must be gathered.
-  const void* row(int64_t token, int64_t head, void* scratch) const {
-    return reader.row(token * heads + head, scratch);
-  }
-
-  int64_t heads;
-  RowReader reader;
-};
-
 class AppendAndAttend {
  public:
-  AppendAndAttend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                  const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
-                  const std::vector<bool>& in_place)
-      : inputs_(inputs),
-        outputs_(outputs),
-        params_(params),
+  AppendAndAttend(const NewTokens& tokens, const std::vector<CacheMemory>& caches, std::byte* attended,
+                  const Kernels& kernels, int threads)
+      : tokens_(tokens),
         caches_(caches),
+        attended_(attended),
         kernels_(kernels),
         threads_(threads),
-        in_place_(in_place),
-        L_(inputs[0].shape(1)),
-        Hq_(inputs[0].shape(2)),
-        E_(inputs[0].shape(3)),
-        itemsize_(inputs[0].itemsize()),
-        queries_(
-            new_array({inputs[0].shape(0), static_cast<int>(Hq_), static_cast<int>(L_), static_cast<int>(E_)},
-                      inputs[0].dtype())) {}
+        itemsize_(size_of(tokens.element)),
+        query_bytes_(round_up(bytes_of({tokens.B, tokens.L, tokens.Hq, tokens.E, itemsize_}), kCacheLine)),
+        memory_(allocate(query_bytes_ + bytes_of({tokens.B, tokens.L, tokens.Hq, int64_t{sizeof(float)}}))),
+        queries_(static_cast<std::byte*>(memory_.buffer().raw_ptr())) {}
 
   void run() {
-    for (size_t i = 1; i < outputs_.size(); i++) {
-      const mx::array& cache = inputs_[CachedAttention::kFirstCache + i - 1];
-      if (!in_place_[i - 1]) copy_rows(RowReader(cache), rows_of(cache), outputs_[i].data<std::byte>(), 1);
-    }
-    if (outputs_[0].size() == 0) return;
-    std::memset(outputs_[0].data<std::byte>(), 0, outputs_[0].nbytes());  // rows without a cache
-    const int count = static_cast<int>(caches_.size());
+    if (tokens_.B * tokens_.L == 0) return;
+    int64_t rows = 0;
+    for (const CacheMemory& cache : caches_) rows += cache.rows;
+    if (rows < tokens_.B)  // the results of rows without a cache
+      std::memset(attended_, 0, tokens_.B * tokens_.L * tokens_.Hq * tokens_.E * itemsize_);
+    const auto count = static_cast<int64_t>(caches_.size());
     // With fewer caches than threads, the threads share the work within each cache; the plan decides how
     // many.
     const bool sequential = count < threads_ || work() < kAttentionThreshold.now();
     parallel_for(count, sequential ? 1 : threads_, [&](int64_t i) {
-      append_tokens(static_cast<int>(i));
-      attend(static_cast<int>(i));
+      append_tokens(caches_[i]);
+      attend(caches_[i]);
     });
   }
 
  private:
-  mx::array& keys(int cache) const { return outputs_[1 + 2 * cache]; }
-  mx::array& values(int cache) const { return outputs_[2 + 2 * cache]; }
-
   // About the multiply-adds of all scores.
   double work() const {
     double tokens = 0;
-    for (size_t i = 0; i < caches_.size(); i++)
-      tokens += static_cast<double>(caches_[i].state.length + L_) * keys(static_cast<int>(i)).shape(0);
-    return tokens * L_ * Hq_ * E_;
+    for (const CacheMemory& cache : caches_)
+      tokens += static_cast<double>(cache.length + tokens_.L) * static_cast<double>(cache.rows);
+    return tokens * static_cast<double>(tokens_.L * tokens_.Hq * tokens_.E);
   }
 
-  // Writes rotated queries to queries_, rotated keys and values to the cache.
-  void append_tokens(int cache) {
-    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
-    const int64_t rows = keys(cache).shape(0), capacity = keys(cache).shape(2), Hkv = keys(cache).shape(1);
-    const Heads query(inputs_[0]), key(inputs_[1]), value(inputs_[2]);
-    const RowReader cos(inputs_[3]), sin(inputs_[4]);
-    auto* const to_queries = queries_.data<std::byte>();
-    auto* const to_keys = keys(cache).data<std::byte>();
-    auto* const to_values = values(cache).data<std::byte>();
-    const auto rotate = kernels_.rows[static_cast<int>(element_of(queries_.dtype()))].rope;
-    const double cost = kNanosecondsPerNewElement * (Hq_ + 2 * Hkv) * E_;
+  // Writes rotated queries to queries_, (B, Hq, L, E), rotated keys and values to the cache.
+  void append_tokens(const CacheMemory& cache) const {
+    const int64_t L = tokens_.L, Hq = tokens_.Hq, Hkv = tokens_.Hkv, E = tokens_.E;
+    const int64_t row_bytes = E * itemsize_;
+    const auto rotate = kernels_.rows[static_cast<int>(tokens_.element)].rope;
+    const double cost = kNanosecondsPerNewElement * static_cast<double>((Hq + 2 * Hkv) * E);
+    const size_t table_bytes = tokens_.cos.row_bytes();
     const Operation operation("append");
-    parallel_rows(rows * L_, cost, threads_, [&](int64_t begin, int64_t end) {
-      auto* scratch = static_cast<std::byte*>(thread_scratch(2 * cos.row_bytes() + E_ * itemsize_));
-      std::byte* const head_scratch = scratch + 2 * cos.row_bytes();
+    parallel_rows(cache.rows * L, cost, threads_, [&](int64_t begin, int64_t end) {
+      auto* scratch = static_cast<std::byte*>(thread_scratch(2 * table_bytes + row_bytes));
+      std::byte* const head_scratch = scratch + 2 * table_bytes;
       for (int64_t index = begin; index < end; index++) {
-        const int64_t row = index / L_, s = index % L_, token = first * L_ + index;
-        const int64_t position = offset_of(params_.offset, first + row) + s;
+        const int64_t row = index / L, s = index % L, token = cache.first_row * L + index;
+        const int64_t position = offset_of(tokens_.offset, cache.first_row + row) + s;
         RopeTask task = {};
-        task.cos = reinterpret_cast<const float*>(cos.row(position, scratch));
-        task.sin = reinterpret_cast<const float*>(sin.row(position, scratch + cos.row_bytes()));
+        task.cos = reinterpret_cast<const float*>(tokens_.cos.row(position, scratch));
+        task.sin = reinterpret_cast<const float*>(tokens_.sin.row(position, scratch + table_bytes));
         task.heads = 1;
-        task.half = E_ / 2;
-        task.traditional = params_.traditional;
-        for (int64_t h = 0; h < Hq_; h++) {
-          task.x = query.row(token, h, head_scratch);
-          task.y = to_queries + (((first + row) * Hq_ + h) * L_ + s) * E_ * itemsize_;
+        task.half = E / 2;
+        task.traditional = tokens_.traditional;
+        for (int64_t h = 0; h < Hq; h++) {
+          task.x = tokens_.query.row(token * Hq + h, head_scratch);
+          task.y = queries_ + (((cache.first_row + row) * Hq + h) * L + s) * row_bytes;
           rotate(task);
         }
         for (int64_t h = 0; h < Hkv; h++) {
-          const int64_t offset = ((row * Hkv + h) * capacity + length + s) * E_ * itemsize_;
-          task.x = key.row(token, h, head_scratch);
-          task.y = to_keys + offset;
+          const int64_t offset = ((row * Hkv + h) * cache.capacity + cache.length + s) * row_bytes;
+          task.x = tokens_.key.row(token * Hkv + h, head_scratch);
+          task.y = cache.keys + offset;
           rotate(task);
-          std::memcpy(to_values + offset, value.row(token, h, head_scratch), E_ * itemsize_);
+          std::memcpy(cache.values + offset, tokens_.value.row(token * Hkv + h, head_scratch), row_bytes);
         }
       }
     });
   }
 
-  void attend(int cache) {
-    const int64_t first = caches_[cache].first_row, length = caches_[cache].state.length;
-    const int rows = keys(cache).shape(0), Hkv = keys(cache).shape(1), E = static_cast<int>(E_);
-    const int Hq = static_cast<int>(Hq_), L = static_cast<int>(L_), S = static_cast<int>(length) + L;
-    const mx::Shape present = {rows, Hkv, S, E};
-    const mx::Strides& strides = keys(cache).strides();
-    const AttentionInputs inputs(
-        strided_view(queries_, {rows, Hq, L, E}, {Hq_ * L_ * E_, L_ * E_, E_, 1}, first * Hq_ * L_ * E_),
-        strided_view(keys(cache), present, strides, 0), strided_view(values(cache), present, strides, 0));
-    mx::array o =
-        strided_view(outputs_[0], {rows, Hq, L, E}, {L_ * Hq_ * E_, E_, Hq_ * E_, 1}, first * L_ * Hq_ * E_);
-    mx::array lse = new_array({rows, Hq, L}, mx::float32);
-    AttentionParams params;
-    params.scale = params_.scale;
-    params.right = 0;
-    params.kernels = &kernels_;
-    params.threads = {threads_, threads_};
-    run_forward(inputs, make_problem(inputs, params, mx::Device::cpu), o, lse);
+  void attend(const CacheMemory& cache) const {
+    const int64_t L = tokens_.L, Hq = tokens_.Hq, Hkv = tokens_.Hkv, E = tokens_.E;
+    const int64_t first = cache.first_row * L * Hq;  // of the queries
+    Problem problem = {};
+    problem.B = cache.rows;
+    problem.Hq = Hq;
+    problem.Hkv = Hkv;
+    problem.L = L;
+    problem.S = cache.length + L;
+    problem.E = problem.V = E;
+    problem.dtype = tokens_.element;
+    problem.left = kUnbounded;
+    problem.scale = tokens_.scale;
+    problem.backend = Backend::cpu;
+    problem.kernels = &kernels_;
+    problem.threads = {threads_, threads_};
+    const mx::Shape batch = {static_cast<int>(cache.rows)};
+    const mx::Strides of_cache = {Hkv * cache.capacity * E, cache.capacity * E, E};
+    run_forward({batch,
+                 {queries_ + first * E * itemsize_, itemsize_, batch, {Hq * L * E, L * E, E}},
+                 {cache.keys, itemsize_, batch, of_cache},
+                 {cache.values, itemsize_, batch, of_cache},
+                 {attended_ + first * E * itemsize_, itemsize_, batch, {L * Hq * E, E, Hq * E}},
+                 {queries_ + query_bytes_ + first * sizeof(float), sizeof(float), batch, {Hq * L, L, 1}}},
+                problem);
   }
 
-  const Arrays& inputs_;
-  Arrays& outputs_;
-  const CachedAttentionParams& params_;
-  const std::vector<CacheInBatch>& caches_;
+  const NewTokens& tokens_;
+  const std::vector<CacheMemory>& caches_;
+  std::byte* const attended_;
   const Kernels& kernels_;
   const int threads_;
-  const std::vector<bool>& in_place_;
-  const int64_t L_, Hq_, E_, itemsize_;
-  mx::array queries_;  // rotated, (B, Hq, L, E)
+  const int64_t itemsize_, query_bytes_;
+  const mx::allocator::Data memory_;
+  std::byte* const queries_;  // rotated, (B, Hq, L, E), then the log-sum-exp (B, Hq, L)
 };
 
 }  // namespace
 
-void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                       const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
-                       const std::vector<bool>& in_place) {
-  AppendAndAttend(inputs, outputs, params, caches, kernels, threads, in_place).run();
+void append_and_attend(const NewTokens& tokens, const std::vector<CacheMemory>& caches, std::byte* attended,
+                       const Kernels& kernels, int threads) {
+  AppendAndAttend(tokens, caches, attended, kernels, threads).run();
 }
 
 }  // namespace tiny_llm_ext::cpu

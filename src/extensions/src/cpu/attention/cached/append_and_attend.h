@@ -4,15 +4,26 @@
 #include <vector>
 
 #include "cached_attention.h"
+#include "core/element.h"
+#include "cpu/attention/cached/cache_dispatch.h"
 #include "cpu/interface/kernels.h"
-#include "cpu/runtime/dispatch.h"
+#include "cpu/runtime/rows.h"
 
 namespace tiny_llm_ext::cpu {
 
-// Computes the outputs of CachedAttention now. They have memory; a cache that is not in place is copied
-// first.
-void append_and_attend(const Arrays& inputs, Arrays& outputs, const CachedAttentionParams& params,
-                       const std::vector<CacheInBatch>& caches, const Kernels& kernels, int threads,
-                       const std::vector<bool>& in_place);
+// The new tokens of a step, see `cached_attention`: query (B, L, Hq, E), key and value (B, L, Hkv, E) with
+// any strides.
+struct NewTokens {
+  RowReader query, key, value, cos, sin;
+  int64_t B, L, Hq, Hkv, E;
+  Element element;
+  TokenOffsets offset;
+  float scale;
+  bool traditional;
+};
+
+// Computes `attended` (B, L, Hq * E) now, and appends to the caches.
+void append_and_attend(const NewTokens& tokens, const std::vector<CacheMemory>& caches, std::byte* attended,
+                       const Kernels& kernels, int threads);
 
 }  // namespace tiny_llm_ext::cpu

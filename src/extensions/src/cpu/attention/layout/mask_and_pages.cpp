@@ -26,8 +26,8 @@ MaskView MaskViews::view(int64_t entry, const mx::Shape& batch, int64_t head, in
           key_stride_};
 }
 
-PageTables::PageTables(const mx::array& block_table, const mx::array& key_pages)
-    : width_(block_table.shape(1)), count_(key_pages.shape(0)), size_(key_pages.shape(2)) {
+PageTables::PageTables(const mx::array& block_table, int64_t pages, int64_t page_size)
+    : width_(block_table.shape(1)), count_(pages), size_(page_size) {
   for (int64_t row = 0; row < block_table.shape(0); row++) {
     for (int64_t i = 0; i < width_; i++) {
       const int64_t id = integer_at(block_table, row * block_table.strides(0) + i * block_table.strides(1));

@@ -30,7 +30,8 @@ class MaskViews {
 // The block table of a call and the layout of its pages.
 class PageTables {
  public:
-  PageTables(const mlx::core::array& block_table, const mlx::core::array& key_pages);
+  // Of `pages` pages with `page_size` slots.
+  PageTables(const mlx::core::array& block_table, int64_t pages, int64_t page_size);
 
   // The pages of a sequence whose rows see `left` keys before their position, in the memory of `k` and `v`,
   // whose entries are the pages.
