@@ -9,6 +9,7 @@ import pytest
 
 from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
+from tiny_llm.engine.lookup import PromptLookup
 from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.propose import propose
@@ -65,6 +66,14 @@ def test_a_sampled_draft_of_an_equal_model_is_always_right(llm):
         read(engine.submit(request_of(llm, PROMPTS[0], sampling={"temp": 1.0, "seed": 3, **ENDLESS})))
         statistics = engine.statistics()
     assert statistics.accepted_tokens == statistics.drafted_tokens > 8
+
+
+def test_drafts_from_the_text_are_not_replaced_by_those_of_the_model(llm, monkeypatch):
+    monkeypatch.setattr(PromptLookup, "propose", lambda lookup, token_ids: [7])
+    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", lambda *_: 1 / 0)
+    with engine_with(llm, llm, lookup=True) as engine:
+        assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+        assert engine.statistics().drafted_tokens > 8
 
 
 def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):

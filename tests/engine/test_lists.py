@@ -15,7 +15,7 @@ from tiny_llm import NumericError, Sampling
 from tiny_llm.engine import EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.answer import Answer
-from tiny_llm.engine.batch import answer_all
+from tiny_llm.engine.batch import answer_all, check_list_invariant
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
 from tiny_llm.errors import ArgumentError, StepFailed
 from tiny_llm.generation import batching
@@ -104,6 +104,26 @@ def test_an_error_of_the_caller_ends_all(llm):
     with pytest.raises(KeyboardInterrupt):
         answer_all(llm, requests, batch_size=5, finished=stop)
     assert llm.generate(PROMPTS[:1], max_tokens=2)
+
+
+def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeypatch):
+    steps = []
+
+    class Watched(engine_batch.Engine):
+        def close(self):
+            steps.append(self.statistics().step_tokens)
+            super().close()
+
+    monkeypatch.setattr(engine_batch, "Engine", Watched)
+    answer_all(llm, [EngineRequest(prompt_ids=[5] * 100, sampling=ONE)], batch_size=1, prefill_tokens=40)
+    assert steps == [(41, 41, 18)]
+
+
+def test_a_list_is_batch_invariant_only_with_flash_attention(llm, monkeypatch):
+    check_list_invariant(llm)
+    monkeypatch.setattr(engine_batch, "_has_flash_attention", lambda llm: False)
+    with pytest.raises(ArgumentError, match="batch_invariant: got True without FlashAttention"):
+        check_list_invariant(llm)
 
 
 def test_few_requests_are_in_the_engine_at_a_time(llm, monkeypatch):

@@ -216,6 +216,7 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": [{"type": "function_call_output", "call_id": "1"}]}, "input[0].output"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "arguments": "{}"}]}, "input[0]"),
         ({"input": [{"type": "reasoning"}]}, "input"),
         ({"input": "a", "tools": [{"type": "web_search", "name": "x"}]}, "tools[0].type"),
         ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
