@@ -40,7 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1 if a result of tiny_llm was wrong."""
     given = sys.argv[1:] if argv is None else list(argv)
     if given == ["--choose"]:
-        print(choose())
+        try:
+            print(choose())
+        except RuntimeError as reason:  # a machine too busy to measure
+            print(f"bench threads: {reason}", file=sys.stderr)
+            return 1
         return 0
     return run(SUITE, given)
 
@@ -59,8 +63,12 @@ def rows_of(case: Case, threads: int, repeats: int) -> Iterator[Row]:
 
 
 def _pool_row(case: PoolCost, threads: int, repeats: int) -> Row:
-    costs = _pool_costs(threads, repeats)
     row = Row(case.group, case.name, threads, gate="every thread takes part")
+    try:
+        costs = _pool_costs(threads, repeats)
+    except (ValueError, RuntimeError) as reason:  # more threads than a quota allows, or all are taken
+        row.missing[TINY_LLM] = str(reason)
+        return row
     row.entries.append(Entry(TINY_LLM, None, "", 0.0, costs[case.key], 0.0, 0.0))
     row.ceilings[ceilings.OTHERS] = costs[ceilings.OTHERS]
     return row

@@ -183,9 +183,9 @@ def _stack(axes: Any, rows: dict[int, Record]) -> None:
 
 
 def median(row: Record) -> float | None:
-    """The median of the one contestant; None if its result was wrong."""
-    timed = row["contestants"][0]["seconds"]
-    return float(timed["median"]) if timed else None
+    """The median of the one contestant; None if its result was wrong, or if it did not take part."""
+    timed = [each["seconds"] for each in row["contestants"] if each["seconds"]]
+    return float(timed[0]["median"]) if timed else None
 
 
 def _rows(record: Record, group: str) -> Rows:

@@ -15,9 +15,10 @@ from benches import threads
 from benches.cases import attention
 from benches.cases.models import EMBEDDED, Case
 from benches.cases.pages import Paged
-from benches.cases.threads import GROUPS, Attention, ModelStep, cases, is_quick
+from benches.cases.threads import GROUPS, Attention, ModelStep, PoolCost, cases, is_quick
 from benches.cases.varlen import Varlen
 from benches.contestants.worker import WorkerOptions, build_service
+from benches.harness import machine
 from benches.harness.regions import RegionLog, by_operation
 from benches.harness.thread_choice import Measured, best, candidates, report
 from benches.names import TINY_LLM
@@ -94,6 +95,15 @@ def test_a_run_measures_each_number_of_threads_in_its_own_process(tmp_path: Path
         (name, count) for name in ("region", "barrier", "bf16 argmax 1 row") for count in (1, 2)
     ]
     assert "### Efficiency" in page(record)
+
+
+def test_more_threads_than_the_process_may_use_give_a_row_without_a_time(record: Any) -> None:
+    """As of a container whose quota is less than its CPUs."""
+    count = machine.cpus() + 1
+    (row,) = threads.rows_of(PoolCost("region"), count, 1)
+    assert row.entries == []
+    assert row.missing[TINY_LLM].startswith(f"pool_costs: threads: got {count}, expected 1 to")
+    assert f"| {count} |  |  |  |" in page({**record, "rows": [row.record()]})
 
 
 SHORT = attention.Case("f32", "float32", 4, 2, 40, 40, 16, True)
