@@ -209,6 +209,19 @@ def test_pauses_are_short_again_after_drafts_that_paid():
     assert pause_after_wrong_drafts() == FIRST_PAUSE
 
 
+def test_wrong_drafts_of_one_request_pause_no_other(llm, monkeypatch):
+    monkeypatch.setattr("tiny_llm.engine.engine.relative_cost", lambda draft, model: 0.9)
+    with engine_with(llm, llm, draft_tokens=1) as engine:
+
+        def drafted(n=1):
+            before = engine.statistics().drafted_tokens
+            read(engine.submit(request_of(llm, PROMPTS[0], 12, n=n, sampling=ENDLESS)))
+            return engine.statistics().drafted_tokens - before
+
+        assert 0 < drafted() == drafted() < 12
+        assert drafted(2) == 2 * drafted()
+
+
 def test_a_draft_follows_the_drafts_before_it_and_no_placeholders(llm, monkeypatch):
     """They decide about its penalties, its grammar and its random number."""
     rows = defaultdict(list)

@@ -37,6 +37,7 @@ def test_a_full_pool_preempts_and_changes_nothing(llm):
         assert answers == [alone(llm, prompt, 60) for prompt in PROMPTS[:2]] * 4
         prompt_tokens = sum(len(ids_of(llm, prompt)) for prompt in PROMPTS[:2])
         assert engine.statistics().prompt_tokens == 4 * prompt_tokens  # once, also those computed again
+        assert all(handle.cached_tokens < handle.prompt_tokens for handle in handles)  # as at the first start
         assert_at_rest(engine)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tiny_llm.server.errors import NO_RETRY, RETRY
 
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import Answer, RunningServer, running
+from ..support.serving.running import SECONDS, Answer, RunningServer, running
 
 PAGE, OTHER = "https://app.example", "https://other.example"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -50,6 +52,15 @@ def test_an_allowed_page_is_answered_after_its_preflight(shared: RunningServer, 
         assert of_cors(answer)["access-control-allow-origin"] == origin
         assert "access-control-allow-credentials" not in answer.headers
         assert answer.headers["vary"] == "origin"
+
+
+def test_a_preflight_and_its_request_come_on_one_connection(shared: RunningServer) -> None:
+    with contextlib.closing(http.client.HTTPConnection(*shared.address, timeout=SECONDS)) as connection:
+        connection.request("OPTIONS", CHAT, headers={"origin": PAGE, "access-control-request-method": "POST"})
+        assert connection.getresponse().read() == b""
+        socket = connection.sock
+        connection.request("GET", "/health", headers={"origin": PAGE})
+        assert (connection.getresponse().status, connection.sock) == (200, socket)
 
 
 def test_an_allowed_page_can_read_errors_but_needs_the_key(shared: RunningServer) -> None:

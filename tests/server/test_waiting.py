@@ -134,16 +134,17 @@ def test_a_client_that_leaves_a_line_is_dropped_at_once(
 @lines
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_ready_after_its_client_has_left_goes_no_further(line: str, stream: bool) -> None:
-    """Its thread cannot be interrupted, but what it makes is thrown away."""
+    """Its thread cannot be interrupted and keeps its place, but what it makes is thrown away."""
     slow, _, _ = LINES[line]
     engine = FakeEngine()
-    with running(engine) as server, slow(engine) as gate:
+    with running(engine, **{f"max_{line}s": 1}) as server, slow(engine) as gate:
         connection = send(server, max_tokens=3, stream=stream, **fields_of(line, 1))
         wait_until(lambda: gate.entered == 1)
         reset(connection)
         wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert server.complete(**fields_of(line, 3)).status == 429
         gate.open()
-        assert server.complete(prompt="text 2").status == 200
+        wait_until(lambda: server.complete(prompt="text 2").status == 200)
     assert texts_of(engine) == ["text 2"]
 
 

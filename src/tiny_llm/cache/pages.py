@@ -74,11 +74,6 @@ class PagePool:
             else:
                 self._blank.append(page)
 
-    def blank(self) -> None:
-        """Keep no content of free pages."""
-        self._blank.extend(self._kept)
-        self._kept.clear()
-
     def check(self) -> None:
         """Raise AssertionError unless each page is in one state: used, blank or kept."""
         free = [*self._blank, *self._kept]

@@ -110,7 +110,6 @@ class PageTables:
         if self._index is not None:
             for page in list(self._index):
                 self._index.forget(page)
-        self.pool.blank()
 
     def check(self, owners: Iterable[RequestState]) -> None:
         """Raise AssertionError unless the owners of each page are the requests that list it."""

@@ -94,6 +94,8 @@ def test_the_items_of_a_turn_are_one_message(server: RunningServer, client: open
     client.responses.create(model="fake", input=turns, tools=[TOOL])
     calls = prompt(server).partition("<|im_start|>assistant\nI look.")[2].partition("<|im_end|>")[0]
     assert calls.count("<tool_call>") == 2
+    client.responses.create(model="fake", input=[call, turns[0]], tools=[TOOL])
+    assert prompt(server).count("<tool_call>") == 1  # a conversation may begin with a call
 
 
 def test_an_answer_that_is_cut_is_incomplete(server: RunningServer, client: openai.OpenAI) -> None:
