@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,3 +179,19 @@ def test_the_printed_command_works_and_the_log_has_escapes_but_no_prompts() -> N
     assert all(line.isprintable() for line in lines)
     assert sum("[my-id] POST /v1/completions 404" in line for line in lines) == 1
     assert sum("unknown field" in line for line in lines) == 1
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux has /proc")
+def test_a_server_at_rest_takes_no_cpu() -> None:
+    """Its time on CPUs is counted, which does not depend on how busy the machine is."""
+    with started(*REAL) as program:
+        assert program.begin(tokens=30).read().endswith(b"data: [DONE]\n\n")
+        time.sleep(0.5)  # what ends after an answer
+        before = cpu_seconds(program.process.pid)
+        time.sleep(3)
+        assert cpu_seconds(program.process.pid) - before < 0.1
