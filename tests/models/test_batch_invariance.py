@@ -134,15 +134,28 @@ def test_it_holds_for_operations_made_inside_only():
     assert not set_mode(False)
 
 
-def digest():
+def digest(*, invariant=True):
     """Of the logits of all types and forms of weights."""
     models = [model_of(dtype, bits) for dtype in DTYPES for bits in (None, 4)]
-    logits = [logits_of(model, ids_of(TOKENS), [60, 1, 7, 15], 9).astype(mx.float32) for model in models]
-    return hashlib.sha256(np.array(mx.stack(logits))).hexdigest()
+    options = {"strangers": 9, "invariant": invariant}
+    logits = [logits_of(model, ids_of(TOKENS), [60, 1, 7, 15], **options) for model in models]
+    return hashlib.sha256(np.array(mx.stack([each.astype(mx.float32) for each in logits]))).hexdigest()
+
+
+def digest_of_process(threads, monkeypatch, *, invariant):
+    monkeypatch.setenv("TINY_LLM_THREADS", str(threads))
+    result = run_python("-c", f"from {__name__} import digest; print(digest(invariant={invariant}))")
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    monkeypatch.setenv("TINY_LLM_THREADS", "2" if load_extension().cpu_threads() == (1, 1) else "1")
-    program = f"from {__name__} import digest; print(digest())"
-    result = run_python("-c", program)
-    assert result.stdout.strip() == digest(), result.stderr
+    digests = {digest_of_process(threads, monkeypatch, invariant=True) for threads in (1, 2, 3, 16)}
+    assert digests == {digest()}
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_without_it_the_same_number_of_threads_has_the_same_bits(threads, monkeypatch):
+    """Whichever thread takes an item."""
+    digests = {digest_of_process(threads, monkeypatch, invariant=False) for _ in range(2)}
+    assert len(digests) == 1
