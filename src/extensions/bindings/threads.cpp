@@ -32,6 +32,7 @@ void define_threads(nb::module_& m) {
         }
         return regions;
       },
+      nb::sig("def end_region_log() -> list[dict[str, typing.Any]]"),
       "End the log and return its regions in the order of their ends, as dictionaries: operation, items, "
       "threads\n"
       "(that were offered items), begin and end, busy (time within items, of all threads together) and "
@@ -51,7 +52,7 @@ void define_threads(nb::module_& m) {
         d["barrier"] = costs.barrier;
         return d;
       },
-      "threads"_a,
+      "threads"_a, nb::sig("def pool_costs(threads: int) -> dict[str, float]"),
       "Seconds, as medians, of a parallel region without work in which every thread takes part; of the same "
       "after\n"
       "the threads fell asleep ('wake'); and of a barrier within a region.");

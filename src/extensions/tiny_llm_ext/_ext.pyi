@@ -639,14 +639,14 @@ def start_region_log() -> None:
     From now on, keep what each parallel region of CPU kernels costs, in all threads. For measurements.
     """
 
-def end_region_log() -> list:
+def end_region_log() -> list[dict[str, Any]]:
     """
     End the log and return its regions in the order of their ends, as dictionaries: operation, items, threads
     (that were offered items), begin and end, busy (time within items, of all threads together) and longest
     (of the busiest thread), in nanoseconds. With 0 items: a whole operation with all of its regions.
     """
 
-def pool_costs(threads: int) -> dict:
+def pool_costs(threads: int) -> dict[str, float]:
     """
     Seconds, as medians, of a parallel region without work in which every thread takes part; of the same after
     the threads fell asleep ('wake'); and of a barrier within a region.
