@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from typing import Any
-
 import pytest
 
 from ..support.serving.fake_engine import CONTEXT
-from ..support.serving.running import Answer, RunningServer
+from ..support.serving.running import RunningServer
+from .raw_requests import (
+    CHUNKED,
+    COMPLETIONS,
+    REFUSAL,
+    chat,
+    chat_with,
+    complete,
+    http_request,
+    message,
+    parse,
+)
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-MESSAGES = [{"role": "user", "content": "Hello"}]
-
-
-def http_request(body: bytes, path: str = CHAT, *, method: str = "POST", headers: str = "") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    if "content-length" not in headers.lower() and "transfer-encoding" not in headers.lower():
-        head += f"Content-Length: {len(body)}\r\n"
-    return f"{head}Content-Type: application/json\r\n{headers}\r\n".encode() + body
-
-
-def chat(**fields: Any) -> bytes:
-    return http_request(json.dumps({"messages": MESSAGES, "max_tokens": 4, **fields}).encode())
-
-
-def chat_with(field: str) -> bytes:
-    """A field that `json.dumps` does not write."""
-    return http_request(b'{"messages": [{"role": "user", "content": "Hello"}], ' + field.encode() + b"}")
-
-
-def complete(**fields: Any) -> bytes:
-    return http_request(json.dumps({"prompt": "Once", "max_tokens": 4, **fields}).encode(), COMPLETIONS)
-
-
-def message(**fields: Any) -> bytes:
-    return chat(messages=[fields])
-
-
-def parse(received: bytes) -> Answer:
-    head, _, body = received.partition(b"\r\n\r\n")
-    status, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    return Answer(int(status.split()[1]), headers, body)
-
-
-HELLO = json.dumps({"messages": MESSAGES, "max_tokens": 4}).encode()
-CHUNKED = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (HELLO[:5], HELLO[5:], b""))
 BOTH = f"Transfer-Encoding: chunked\r\nContent-Length: {len(CHUNKED)}\r\n"
 # After this request, on a connection that may stay open, comes another one.
 SMUGGLED = http_request(CHUNKED + b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n", headers=BOTH)
 SMUGGLED = SMUGGLED.replace(b"Connection: close\r\n", b"")
-REFUSAL = {"type": "refusal"}
 CALL = {"function": {"name": "f", "arguments": ""}}
 # Name, request, status, param (None: not about a field).
 Row = tuple[str, bytes, int, str | None]
@@ -277,47 +246,3 @@ def test_what_is_too_long_has_a_code_of_its_own(server: RunningServer) -> None:
 
 def test_the_name_of_a_model_is_not_repeated(server: RunningServer) -> None:
     assert b"passwd" not in server.send_raw(chat(model="/etc/passwd"))
-
-
-ORIGIN = "Origin: http://evil.example\r\n"
-ACCEPTED = [
-    ("unknown fields", chat(surprise={"a": [1]}, user="u", metadata={"a": "b"})),
-    ("duplicate keys: the last one wins", chat_with('"max_tokens": -1, "max_tokens": 2')),
-    ("null for a default", chat(temperature=None, stop=None, n=None, logit_bias=None)),
-    ("control characters", message(role="user", content="a\x00b\u202ec\x1b[31m")),
-    ("ids as prompt", complete(prompt=[5, 6])),
-    ("lists of ids as prompt", complete(prompt=[[5, 6], [7]])),
-    ("texts as prompt", complete(prompt=["a", "b"])),
-    ("parts of text", message(role="user", content=[{"type": "text", "text": "a"}])),
-    ("seed -1", chat(seed=-1)),
-    ("neutral values", chat(presence_penalty=0, repetition_penalty=1, top_k=-1, min_p=0, ignore_eos=False)),
-    ("top_k 0", chat(top_k=0)),
-    ("content null of an answer", chat(messages=[*MESSAGES, {"role": "assistant", "content": None}])),
-    ("a refused answer", message(role="assistant", content=None, refusal="No.")),
-    ("a part that refuses", message(role="assistant", content=[REFUSAL | {"refusal": "No."}])),
-    ("plain text as format", chat(response_format={"type": "text"})),
-    ("chunked", http_request(CHUNKED, headers="Transfer-Encoding: chunked\r\n")),
-    ("a foreign origin", http_request(HELLO, headers=ORIGIN)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("sent", [row[1] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-def test_unusual_input_is_served(server: RunningServer, sent: bytes) -> None:
-    answer = parse(server.send_raw(sent))
-    assert answer.status == 200, answer.body
-    assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
-def test_an_unknown_field_is_logged_once(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "tiny_llm"):
-        for _ in range(2):
-            assert server.chat(surprising_once=1).status == 200
-    lines = [record.getMessage() for record in caplog.records]
-    assert lines.count("unknown field surprising_once: accepted, without effect") == 1
-
-
-def test_a_preflight_request_of_a_browser_gets_no_permission(server: RunningServer) -> None:
-    headers = f"{ORIGIN}Access-Control-Request-Method: POST\r\n"
-    answer = parse(server.send_raw(http_request(b"", method="OPTIONS", headers=headers)))
-    assert answer.status == 405
-    assert not [name for name in answer.headers if name.startswith("access-control")]

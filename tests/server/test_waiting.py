@@ -20,7 +20,7 @@ from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
-from .test_bad_input import parse
+from .raw_requests import parse
 from .test_disconnects import LONG, reset, send
 from .test_limits import HEAD
 

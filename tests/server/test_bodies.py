@@ -1,0 +1,118 @@
+"""Bodies of requests: their limits, alone and together, and where they are decoded."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pytest
+
+from tiny_llm.server import endpoint
+from tiny_llm.server.api.decode import decode
+from tiny_llm.server.guard.body import decoded_size
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import running, wait_until
+from .raw_requests import parse
+from .test_limits import HEAD
+
+
+def test_a_large_body_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def note(body: bytes, fields: Any) -> Any:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return decode(body, fields)
+
+    monkeypatch.setattr(endpoint, "decode", note)
+    with running(FakeEngine(), inline_body=1000) as server:
+        assert server.complete(prompt="a " * 20).status == 200
+        assert server.complete(prompt="a " * 800).status == 200
+        assert server.complete(prompt="a " * 800, n="two").error["param"] == "n"
+    loop, *others = threads
+    assert others == ["body", "body"]
+    assert loop != "body"
+
+
+def test_large_bodies_are_decoded_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes many times its size while it is decoded."""
+    at_once, most = 0, 0
+
+    def note(body: bytes, fields: Any) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.05)
+        at_once -= 1
+        return decode(body, fields)
+
+    monkeypatch.setattr(endpoint, "decode", note)
+    with running(FakeEngine(), inline_body=1000) as server, ThreadPoolExecutor(4) as clients:
+        answers = [clients.submit(server.complete, prompt="a " * 800) for _ in range(4)]
+        assert [answer.result().status for answer in answers] == [200] * 4
+    assert most == 1
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_may_be_as_large_as_its_limit(chunked: bool) -> None:
+    """Whether its size is known before or not."""
+    with running(FakeEngine(), max_body=1000) as server:
+        for size, status in ((1000, 200), (1001, 413)):
+            body = msgspec.json.encode({"prompt": "a", "max_tokens": 1}).ljust(size)
+            head = b"Content-Length: %d\r\n\r\n" % size
+            if chunked:
+                head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+            assert parse(server.send_raw(HEAD + b"Connection: close\r\n" + head + body)).status == status
+
+
+def test_all_bodies_together_have_a_limit() -> None:
+    """A body counts twice, as its bytes and as its fields, until its prompt is made."""
+    with running(FakeEngine(), max_bodies=3000) as server:
+        large = {"prompt": "a" * 600, "max_tokens": 1}
+        assert server.complete(**large).status == 200
+        with server.connect() as connection:
+            connection.sendall(HEAD + b"Content-Length: 2100\r\n\r\n" + b" " * 2000)
+            wait_until(lambda: server.server.lifecycle.in_flight == 1)
+            refused = server.complete(**large)
+            assert (refused.status, refused.error["code"]) == (503, "too_many_bodies")
+            assert server.complete().status == 200
+        # A thread may have the fields of the last request for a moment longer than its client waits.
+        wait_until(lambda: server.complete(**large).status == 200)
+
+
+def test_a_body_counts_with_all_values_that_it_is_decoded_to() -> None:
+    with running(FakeEngine(), max_bodies=100_000) as server:
+        assert server.complete(metadata={"a": "[],"} | {str(n): [] for n in range(10)}).status == 200
+        refused = server.complete(metadata={"a": [[]] * 1000})
+        assert (refused.status, refused.error["code"]) == (413, "body_too_large")
+        assert server.complete(metadata={"a": "b" * 10_000}).status == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[]" + ",[]" * 9999 + "]",
+        "[{}" + ",{}" * 9999 + "]",
+        '[{"a":1}' + ',{"a":1}' * 9999 + "]",
+        "[1.5" + ",1.5" * 9999 + "]",
+        '["ab1"' + ',"ab1"' * 9999 + "]",
+        "{" + ",".join(f'"{n}":1' for n in range(9999)) + "}",
+        "[" * 500 + "]" * 500,
+        '"' + "a" * 9999 + '"',
+        '"\N{GRINNING FACE}' + "a" * 9999 + '"',
+    ],
+)
+def test_what_is_decoded_is_not_larger_than_is_counted(text: str) -> None:
+    body = bytearray(text.encode())
+    tracemalloc.start()
+    try:
+        decoded = msgspec.json.decode(body)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoded
+    assert taken <= decoded_size(body) <= 6 * taken
