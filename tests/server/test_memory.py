@@ -24,8 +24,8 @@ from tiny_llm.server.guard.body import Bodies
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, running, wait_until
+from .sockets.raw_requests import HEAD
 from .test_disconnects import LONG, reset, send
-from .test_limits import HEAD
 from .test_program import FAKE, started
 from .test_waiting import LINES, fields_of, lines, slow_prompts
 

@@ -20,9 +20,8 @@ from tiny_llm.server.threads import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
-from .raw_requests import parse
+from .sockets.raw_requests import HEAD, parse
 from .test_disconnects import LONG, reset, send
-from .test_limits import HEAD
 
 NUMBERS = count()
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.server.test_bad_input import ROWS
+from tests.server.sockets.test_bad_input import ROWS
 
 from .connection import Connection, Lost, post, records
 from .questions import ROUTES, Question, Route

@@ -3,7 +3,7 @@
 
 #include VEC_HEADER
 #ifdef VEC_PAIRS
-#include "cpu/quantized/codec_bf16_group-inl.h"
+#include "cpu/quantized/codec/bf16_group-inl.h"
 #endif
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -4,7 +4,7 @@
 
 #include "cpu/gemm/arithmetic_bf16-inl.h"
 #include "cpu/interface/quantized_kernels.h"
-#include "cpu/quantized/codec_bf16_group-inl.h"
+#include "cpu/quantized/codec/bf16_group-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -6,7 +6,7 @@
 
 #include "cpu/gemm/microkernel-inl.h"
 #include "cpu/interface/quantized_kernels.h"
-#include "cpu/quantized/transposed_words-inl.h"
+#include "cpu/quantized/codec/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

@@ -3,7 +3,7 @@
 
 #include "cpu/gemm/arithmetic_amx_bf16-inl.h"
 #include "cpu/quantized/blocked_bf16-inl.h"
-#include "cpu/quantized/codec_int8-inl.h"
+#include "cpu/quantized/codec/int8-inl.h"
 #include "cpu/quantized/dispatch-inl.h"
 #include "cpu/quantized/skinny_amx_bf16-inl.h"
 #include "cpu/quantized/skinny_amx_int8-inl.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/quantized/blocked_bf16-inl.h"
-#include "cpu/quantized/codec_bf16-inl.h"
+#include "cpu/quantized/codec/bf16-inl.h"
 #include "cpu/quantized/dispatch-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

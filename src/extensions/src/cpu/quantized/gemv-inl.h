@@ -6,7 +6,7 @@
 // over the groups. The bits of a row do not depend on the other row, nor those of an output on other outputs.
 #pragma once
 
-#include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/codec/f32-inl.h"
 #include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

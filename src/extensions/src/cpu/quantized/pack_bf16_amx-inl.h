@@ -6,7 +6,7 @@
 
 #include "cpu/gemm/split_bf16-inl.h"
 #include "cpu/interface/quantized_kernels.h"
-#include "cpu/quantized/codec_amx-inl.h"
+#include "cpu/quantized/codec/amx-inl.h"
 #include "cpu/quantized/max_magnitude-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -1,14 +1,14 @@
 // Skinny GEMM with quantized weights. The lanes are outputs, so that each operand of x is broadcast once for
 // kLanes of them.
 //
-// A word decodes into vectors, each multiplied with one operand of x (codec_f32-inl.h). The sum over a
+// A word decodes into vectors, each multiplied with one operand of x (codec/f32-inl.h). The sum over a
 // quantization group is multiplied by its scales once; biases are multiplied by the sum of x over the group.
 // The order of operations, and so the bits of a row, do not depend on the number of rows.
 #pragma once
 
-#include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/codec/f32-inl.h"
 #include "cpu/quantized/outliers-inl.h"
-#include "cpu/quantized/transposed_words-inl.h"
+#include "cpu/quantized/codec/transposed_words-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

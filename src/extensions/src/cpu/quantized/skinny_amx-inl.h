@@ -11,7 +11,7 @@
 
 #include "cpu/gemm/tiles_amx-inl.h"
 #include "cpu/quantized/accumulate_amx-inl.h"
-#include "cpu/quantized/codec_amx-inl.h"
+#include "cpu/quantized/codec/amx-inl.h"
 #include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

@@ -2,7 +2,7 @@
 // digits of x (int8_digits-inl.h), the digits of four elements in each lane.
 #pragma once
 
-#include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/codec/f32-inl.h"
 #include "cpu/quantized/int8_digits-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {

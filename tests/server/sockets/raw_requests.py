@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..support.serving.running import Answer
+from ...support.serving.running import Answer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 

@@ -16,12 +16,11 @@ from tiny_llm.server import app, run
 from tiny_llm.server.models import CHARS_PER_BYTE
 from tiny_llm.server.threads import Threads
 
-from ..support.serving import chat_models
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
-from .raw_requests import parse
+from ...support.serving import chat_models
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.running import SECONDS, RunningServer, read_all, running, wait_until
+from .raw_requests import HEAD, parse
 
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

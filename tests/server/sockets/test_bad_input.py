@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..support.serving.fake_engine import CONTEXT
-from ..support.serving.running import RunningServer
+from ...support.serving.fake_engine import CONTEXT
+from ...support.serving.running import RunningServer
 from .raw_requests import (
     CHUNKED,
     COMPLETIONS,

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from ..support.serving.running import RunningServer
+from ...support.serving.running import RunningServer
 from .raw_requests import (
     CHUNKED,
     HELLO,

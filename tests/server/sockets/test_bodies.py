@@ -15,10 +15,9 @@ from tiny_llm.server import endpoint
 from tiny_llm.server.api.decode import decode
 from tiny_llm.server.guard.body import decoded_size
 
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import running, wait_until
-from .raw_requests import parse
-from .test_limits import HEAD
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.running import running, wait_until
+from .raw_requests import HEAD, parse
 
 
 def test_a_large_body_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

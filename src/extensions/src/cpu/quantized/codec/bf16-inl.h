@@ -1,8 +1,8 @@
 // Word codec for pair dot products: decodes packed words to pairs of bfloat16, exactly.
 #pragma once
 
-#include "cpu/quantized/codec_bf16_group-inl.h"
-#include "cpu/quantized/codec_f32-inl.h"
+#include "cpu/quantized/codec/bf16_group-inl.h"
+#include "cpu/quantized/codec/f32-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 

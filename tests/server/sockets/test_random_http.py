@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tiny_llm.server.openapi import ANSWERS
 
-from ..support.serving.running import RunningServer
+from ...support.serving.running import RunningServer
 
 EXAMPLES = 30
 GETS = [

@@ -6,7 +6,7 @@
 // source_quant(step, i). With kSplitX x may be split bf16.
 #pragma once
 
-#include "cpu/quantized/codec_bf16_group-inl.h"
+#include "cpu/quantized/codec/bf16_group-inl.h"
 #include "cpu/vec/elements-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
