@@ -49,6 +49,9 @@ def test_a_prompt_seen_before_is_found_in_its_pages(llm, engine):
     assert read(warm) == first
     length = len(ids_of(llm, prompt))
     assert (cold.cached_tokens, warm.cached_tokens) == (0, (length - 1) // 8 * 8)
+    statistics = engine.statistics()
+    assert (statistics.prefix_queries, statistics.prefix_hits) == (2 * length, warm.cached_tokens)
+    assert statistics.steps == len(statistics.step_tokens)
     other = engine.submit(request_of(llm, prompt, salt="another"))
     assert read(other) == first
     assert other.cached_tokens == 0
@@ -92,6 +95,27 @@ def test_a_request_that_waits_can_be_cancelled(llm):
         waiting.cancel()
         assert read(waiting) == [("", (), "cancelled")]
         assert read(running) == alone(llm, PROMPTS[0])
+
+
+def test_what_runs_and_waits_is_counted_and_keeps_a_drain_waiting(llm):
+    with Engine(llm, max_context=512, max_running=2, page_size=8) as engine:
+        endless = request_of(llm, PROMPTS[0], 400, n=2, sampling={"ignore_eos": True})
+        handles = [engine.submit(endless) for _ in range(4)]
+        next(handles[0])
+        statistics = engine.statistics()
+        assert (statistics.running, statistics.waiting) == (2, 3)
+        assert (statistics.pages_total, statistics.page_size) == (engine.pool.num_pages, 8)
+        assert 0 < statistics.pages_used < statistics.pages_total
+        assert not engine.drain(timeout=0)
+
+
+def test_an_engine_may_be_closed_at_the_end_of_a_request(llm):
+    """That is in its own thread, which does not wait for itself."""
+    engine = Engine(llm, max_context=512, page_size=8)
+    handle = engine.submit(request_of(llm, PROMPTS[0], 4))
+    handle.call_at_end(engine.close)
+    assert read(handle) == alone(llm, PROMPTS[0], 4)
+    assert engine._stopped.wait(30)
 
 
 def test_a_deadline_ends_a_request(llm, engine):

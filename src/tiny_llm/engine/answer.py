@@ -148,8 +148,6 @@ class Answer:
         first = self._first_token_at
         return Timings(
             self.finish_reason,
-            self.handle.prompt_tokens,
-            self.handle.cached_tokens,
             self._generated,
             (now if started is None else started) - begin,
             None if first is None else first - begin,

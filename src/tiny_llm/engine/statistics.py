@@ -31,8 +31,6 @@ class Timings:
     """One answer that has ended. Seconds since it was submitted."""
 
     finish_reason: EventReason
-    prompt_tokens: int
-    cached_tokens: int
     generated_tokens: int
     queue_seconds: float
     first_token_seconds: float | None  # None: it had no token

@@ -1,0 +1,120 @@
+"""Whatever ends a request: it leaves no place, no memory and no callback, and one line in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tiny_llm.errors import ArgumentError, QueueFull
+from tiny_llm.server.guard.request_ids import request_id
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import RunningServer, running, wait_until
+from .test_disconnects import reset, send
+from .test_limits import HEAD
+
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    """With little room for bodies and prompts, so that any that is not given back is missed."""
+    limits: dict[str, Any] = {"max_body": 1000, "max_bodies": 3000, "max_prompts": 2, "body_timeout": 0.1}
+    with running(FakeEngine(), inline_body=50, **limits) as started:
+        yield started
+
+
+def leave_early(server: RunningServer) -> None:
+    with server.connect() as connection:
+        connection.sendall(HEAD + b"Content-Length: 999\r\n\r\n" + b" " * 900)
+        wait_until(lambda: server.server.lifecycle.in_flight == 1)
+
+
+def leave(server: RunningServer) -> None:
+    server.engine.delay = 0.01
+    connection = send(server, prompt="a", max_tokens=2000)
+    wait_until(lambda: server.engine.running)
+    reset(connection)
+    wait_until(lambda: not server.engine.running)
+
+
+def fail(server: RunningServer, stream: bool) -> None:
+    server.engine.failure = ValueError("a fault")
+    assert server.complete(stream=stream).status == (200 if stream else 500)
+
+
+ENDS: dict[str, Callable[[RunningServer], object]] = {
+    "answered": lambda server: server.complete(prompt="a " * 100),
+    "streamed": lambda server: server.complete(prompt="a " * 100, stream=True),
+    "not JSON": lambda server: server.request("POST", "/v1/completions", b"{" * 900),
+    "a wrong value": lambda server: server.complete(n=0, user="a" * 100),
+    "beyond the context": lambda server: server.complete(prompt=[5] * 100, max_tokens=9999),
+    "an unknown model": lambda server: server.complete(prompt="a" * 100, model="b"),
+    "too large": lambda server: server.send_raw(CHUNKED + b"%x\r\n%b\r\n" % (900, b" " * 900) * 2),
+    "too slow": lambda server: server.send_raw(HEAD + b"Content-Length: 999\r\n\r\n" + b" " * 900),
+    "left early": leave_early,
+    "left": leave,
+    "failed": lambda server: fail(server, stream=False),
+    "failed in a stream": lambda server: fail(server, stream=True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_left_of_a_request(server: RunningServer, end: str) -> None:
+    for _ in range(4):
+        ENDS[end](server)
+    server.engine.delay, server.engine.failure = 0.0, None
+    wait_until(lambda: server.server.lifecycle.in_flight == 0)
+    assert server.server.lifecycle._cuts == []
+    wait_until(lambda: server.complete(prompt="a" * 800).status == 200)
+
+
+@pytest.mark.parametrize("refusal", [QueueFull(1), ArgumentError("submit", "max_tokens", 9, 8), ValueError()])
+def test_all_prompts_of_a_request_run_or_none(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    engine = server.engine
+    submit, before = engine.submit, len(engine.handles)
+
+    def refuse_second(request: Any) -> Any:
+        if len(engine.handles) > before:
+            raise refusal
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", refuse_second)
+    assert server.complete(prompt=["a", "b"]).status in (400, 429, 500)
+    (handle,) = engine.handles[before:]
+    assert handle.cancelled
+    handle.ended = True
+
+
+def test_a_request_has_one_line_in_the_log_with_its_id(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the lines of threads that work for it have its id."""
+    seen, submit = [], server.engine.submit
+
+    def note(request: Any) -> Any:
+        seen.append(request_id.get())
+        return submit(request)
+
+    monkeypatch.setattr(server.engine, "submit", note)
+    body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
+    with caplog.at_level(logging.INFO, "tiny_llm.server"):
+        for own in ("first", "second"):
+            assert server.request("POST", "/v1/completions", body, {"x-request-id": own}).status == 200
+        for quiet in ("/health", "/ready", "/metrics", "/page/main.js"):
+            assert server.get(quiet).status == 200
+        assert server.get("/page/none.js").status == 404
+        server.engine.healthy = False
+        assert server.get("/health").status == 503
+        server.engine.healthy = True
+        wait_until(lambda: len(caplog.records) >= 4)
+    assert seen == ["first", "second"]
+    lines = [record.getMessage().partition(" in ")[0] for record in caplog.records]
+    expected = ["POST /v1/completions 200"] * 2
+    assert lines == [*expected, "GET /page/none.js 404", "GET /health 503"]
