@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tiny_llm import server as server_package
-from tiny_llm.errors import NumericError, QueueFull
+from tiny_llm.errors import EngineFailed, NumericError, QueueFull
 from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS, Meter, Metrics
 from tiny_llm.server.models import Models
 
@@ -138,9 +138,11 @@ def test_refused_requests_are_counted_by_their_reasons(server: RunningServer) ->
     server.send_raw(b"hello\r\n\r\n")
     server.engine.refusal = QueueFull(8)
     server.chat()
+    server.engine.refusal = EngineFailed()
+    server.chat()
     server.engine.refusal = KeyError("a failure of the server is not a refusal")
     server.chat()
-    expected = ["context_length_exceeded", "host_not_allowed", "invalid_http", "invalid_value"]
+    expected = ["context_length_exceeded", "engine_failed", "host_not_allowed", "invalid_http", "invalid_value"]
     assert refusals(server) == dict.fromkeys([*expected, "not_found", "queue_full"], 1)
 
 

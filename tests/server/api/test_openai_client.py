@@ -7,8 +7,8 @@ import pytest
 
 from tiny_llm.errors import Draining, QueueFull
 
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, running
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.running import RunningServer, running
 
 GREEDY = {"model": "fake", "max_tokens": 8, "temperature": 0}
 MESSAGES: list = [{"role": "user", "content": "Hello"}]
