@@ -108,7 +108,7 @@ def test_the_pages_of_both_models_are_new_after_a_step_that_lost_them(llm):
 def test_preempted_requests_go_on_with_both_models(llm):
     page = 2 * (2 * 8 * 2 * 128 * 8 * 4)  # of both models
     with engine_with(llm, llm, kv_memory=36 * page, max_context=160, step_tokens=32, max_running=8) as engine:
-        assert engine.pool.num_pages == 36
+        assert (engine.pool.num_pages, engine.pool.memory) == (36, 36 * page)
         handles = [engine.submit(request_of(llm, prompt, 60, sampling=ENDLESS)) for prompt in PROMPTS[:2] * 4]
         answers = [read(handle) for handle in handles]
         statistics = engine.statistics()

@@ -177,6 +177,9 @@ def test_a_prompt_that_fills_the_context_can_be_echoed_but_not_answered(any_serv
 def test_every_prompt_of_a_list_gets_n_choices(any_server: RunningServer) -> None:
     record = any_server.complete(prompt=["a", "b c"], n=2).record
     assert [choice["index"] for choice in record["choices"]] == [0, 1, 2, 3]
+    usages = [any_server.complete(prompt=["a", "b c"], n=n).record["usage"] for n in (1, 2)]
+    assert usages[0]["prompt_tokens"] == usages[1]["prompt_tokens"]
+    assert usages[1]["completion_tokens"] == 2 * usages[0]["completion_tokens"] == 4 * 8
     second = any_server.complete(prompt="b c", n=2).record["choices"]
     assert [choice["text"] for choice in record["choices"][2:]] == [choice["text"] for choice in second]
 

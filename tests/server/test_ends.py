@@ -14,8 +14,8 @@ from tiny_llm.server.guard.request_ids import request_id
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
+from .sockets.raw_requests import HEAD
 from .test_disconnects import reset, send
-from .test_limits import HEAD
 
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 

@@ -44,6 +44,15 @@ def test_the_header_of_anthropic_opens_too(closed: RunningServer) -> None:
     assert closed.get("/v1/models", x_api_key="wrong").status == 401
 
 
+@pytest.mark.parametrize("first", ["authorization", "x-api-key"])
+def test_of_two_keys_the_last_one_counts(closed: RunningServer, first: str) -> None:
+    names = [first, *({"authorization", "x-api-key"} - {first})]
+    for known, status in ((0, 401), (1, 200)):
+        keys = {name: KEY if number == known else "wrong" for number, name in enumerate(names)}
+        headers = {name: f"Bearer {key}" if name == "authorization" else key for name, key in keys.items()}
+        assert closed.request("GET", "/v1/models", headers=headers).status == status
+
+
 def test_another_scheme_does_not_open(closed: RunningServer) -> None:
     assert closed.get("/v1/models", authorization=f"Basic {KEY}").status == 401
 

@@ -89,9 +89,9 @@ class Answer:
             self._teacher.learn(drafted, accepted)
 
     def kept(self, drawn: Sequence[Drawn]) -> Sequence[Drawn]:
-        """The tokens up to the first end token, and to the limit of the answer."""
+        """The tokens up to the first end token."""
         for number, each in enumerate(drawn, start=1):
-            if each.token_id in self._end_tokens or self._generated + number == self._max_tokens:
+            if each.token_id in self._end_tokens:
                 return drawn[:number]
         return drawn
 
