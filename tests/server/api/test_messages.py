@@ -66,6 +66,11 @@ def test_a_stream_builds_the_whole_answer(
     with client.messages.stream(**options) as stream:
         final = stream.get_final_message()
     assert [without_id(block) for block in final.content] == [without_id(block) for block in whole.content]
+    for message in (whole, final):
+        assert (message.type, message.role, message.model) == ("message", "assistant", "fake")
+        assert message.id.startswith("msg-")
+        assert all(block.id.startswith("call_") for block in message.content if block.type == "tool_use")
+        assert all(block.signature == "" for block in message.content if block.type == "thinking")
     assert final.stop_reason == reason
     assert final.usage.output_tokens == whole.usage.output_tokens
 

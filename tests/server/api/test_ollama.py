@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -49,7 +50,31 @@ def test_a_stream_is_the_default_and_its_lines_are_the_whole_answer(
     assert (last["model"], last["done_reason"], last["eval_count"]) == ("fake", "length", 5)
     for end in (last, whole):
         assert end["total_duration"] == end["prompt_eval_duration"] + end["eval_duration"]
-        assert min(end["prompt_eval_duration"], end["eval_duration"]) > 0
+        assert min(end["prompt_eval_duration"], end["eval_duration"], end["prompt_eval_count"]) > 0
+        assert end["load_duration"] == 0
+    for line in (*streamed, whole):
+        assert datetime.fromisoformat(line["created_at"]).year >= 2025
+        assert "message" not in line or line["message"]["role"] == "assistant"
+
+
+def test_an_answer_has_its_thoughts_and_calls() -> None:
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    template = chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING
+    engine = FakeEngine(
+        tokenizer=chat_models.tokenizer_with(template), script=f"<think>\nHm.\n</think>\n{call}\n{call}"
+    )
+    tool = {"type": "function", "function": {"name": "weather"}}
+    with running(engine) as server:
+        whole = chat(server, think=True, tools=[tool]).record["message"]
+        streamed = lines(chat(server, think=True, tools=[tool], stream=True))
+    assert whole["thinking"] == "".join(line["message"].get("thinking", "") for line in streamed) == "Hm."
+    for calls in (
+        whole["tool_calls"],
+        [c for line in streamed for c in line["message"].get("tool_calls", [])],
+    ):
+        functions = [{"index": n, "name": "weather", "arguments": {"city": "Paris"}} for n in range(2)]
+        assert [call["function"] for call in calls] == functions
+        assert len({call["id"] for call in calls if call["id"].startswith("call_")}) == 2
 
 
 def test_the_prompt_is_that_of_a_chat_unless_it_is_raw(server: RunningServer) -> None:
@@ -173,6 +198,7 @@ def test_an_error_in_a_stream_is_its_last_line() -> None:
         answer = server.request("POST", "/api/chat", {"messages": [USER]})
         *_, last = lines(answer)
         assert list(last) == ["error"]
+        assert last["error"].startswith("the server failed to answer")
         assert b"detail" not in answer.body
 
 

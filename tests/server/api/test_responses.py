@@ -98,6 +98,25 @@ def test_the_items_of_a_turn_are_one_message(server: RunningServer, client: open
     assert prompt(server).count("<tool_call>") == 1  # a conversation may begin with a call
 
 
+def test_an_answer_repeats_its_request(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.engine, "script", "Yes.")
+    monkeypatch.setattr(server.engine, "cached", 3)
+    fields = {
+        "instructions": "Be brief.", "max_output_tokens": 50, "temperature": 0.5, "top_p": 0.5, "user": "u",
+        "metadata": {"a": "b"}, "tool_choice": "none", "parallel_tool_calls": False,
+    }  # fmt: skip
+    asked = {"input": "Hi", "reasoning": {"effort": "low"}, "tools": [TOOL], **fields}
+    record = server.request("POST", "/v1/responses", asked).record
+    assert {name: record[name] for name in fields} == fields
+    assert [tool["name"] for tool in record["tools"]] == [TOOL["name"]]
+    assert record["reasoning"] == {"effort": "low", "summary": None}
+    assert (record["object"], record["model"], record["status"]) == ("response", "fake", "completed")
+    usage = record["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    assert usage["input_tokens_details"] == {"cached_tokens": 3}
+    assert record["output"][0]["content"][0]["annotations"] == []
+
+
 def test_an_answer_that_is_cut_is_incomplete(server: RunningServer, client: openai.OpenAI) -> None:
     server.engine.script = None
     cut = client.responses.create(model="fake", input="Hi", max_output_tokens=4)
