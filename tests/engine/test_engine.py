@@ -230,6 +230,17 @@ def test_observers_see_the_timings_of_each_answer(llm, engine):
         assert 0 <= each.queue_seconds <= each.first_token_seconds <= each.seconds
 
 
+def test_the_first_token_has_a_time_of_its_own():
+    engine, begin = stepped_engine(8, 4, max_running=2), time.monotonic()
+    handle = engine.submit(request_of(engine.llm, "abc", 4, sampling={"ignore_eos": True}))
+    while not handle._events:
+        assert engine.step()
+    first = time.monotonic()
+    while engine.step():
+        pass
+    assert 0 < handle.timings[0].first_token_seconds <= first - begin < handle.timings[0].seconds
+
+
 @pytest.mark.parametrize("reason", ["length", "cancelled", "deadline", "error", "engine failed"])
 def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeypatch, reason):
     """With its last event come its timings; its pages and places are free."""
