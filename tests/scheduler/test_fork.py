@@ -42,6 +42,7 @@ def test_answers_are_preempted_one_by_one_the_last_choice_first() -> None:
     engine.run()
     preempted = [state.choice for plan in engine.plans for state in plan.preempted]
     assert preempted[:1] == [2]
+    assert engine.scheduler.counters.preemptions == len(preempted)
     assert 0 not in preempted
     for state in engine.states:
         assert state.num_output == 14

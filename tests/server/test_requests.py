@@ -32,6 +32,11 @@ def test_fields_reach_the_engine(server: RunningServer) -> None:
     assert (request.n, request.logprobs, request.salt) == (2, 4, "s")
 
 
+def test_one_token_may_be_all_to_choose_from(server: RunningServer) -> None:
+    assert server.chat(top_k=1).status == 200
+    assert server.engine.requests[-1].sampling.top_k == 1
+
+
 def test_the_first_request_renders_as_often_as_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a chat template understands is known before the first one."""
     tokenizer = chat_models.tokenizer_with(chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING)
