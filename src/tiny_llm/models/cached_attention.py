@@ -16,8 +16,10 @@ Attention = Callable[..., mx.array]
 
 
 def is_native(mask: Mask) -> bool:
-    """Whether a step with this mask can be one native operation: starting many costs more time than small ones
-    take, and MLX's operations between them run on one thread."""
+    """Whether a step with this mask can be one native operation.
+
+    To start many costs more time than small ones take, and MLX's operations between them run on one thread.
+    """
     return isinstance(mask, str) and mask == "causal"
 
 

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cpu/quantized/codec/f32-inl.h"
-#include "cpu/quantized/outliers-inl.h"
 #include "cpu/quantized/codec/transposed_words-inl.h"
+#include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
