@@ -14,7 +14,7 @@ from .base import BaseAttention
 
 MB = 1e6  # bytes
 FLOAT32 = 4  # bytes of a score, a maximum, a sum
-PEAK_CALLS = 5
+SORTED_FIRST = 1 << 20  # numbers: some tens of milliseconds on a CPU
 
 
 @dataclass(frozen=True)
@@ -120,17 +120,17 @@ def measured_peak(layer: BaseAttention, sizes: Sizes) -> dict[str, float]:
 def peak_of(call: Callable[[], Any]) -> int:
     """MLX's peak in bytes while the arrays of `call` are evaluated, above what was there before.
 
-    MLX's worker frees arrays while the graph is still being encoded, so a single peak may be too low: this is
-    the highest of several, after a call in which the threads allocate the memory that they keep.
+    MLX's worker frees arrays while the graph is still being encoded, so the peak would depend on which is
+    faster. So the worker has to sort numbers first. The threads allocate the memory that they keep before.
     """
-    mx.eval(call())
+    numbers = mx.random.uniform(shape=(SORTED_FIRST,))
+    mx.eval(numbers, call())
     gc.collect()
-    peaks = []
-    for _ in range(PEAK_CALLS):
-        mx.synchronize()
-        before = mx.get_active_memory()
-        mx.reset_peak_memory()
-        mx.eval(call())
-        mx.synchronize()
-        peaks.append(mx.get_peak_memory() - before)
-    return max(peaks)
+    mx.synchronize()
+    ordered = mx.sort(numbers)
+    mx.async_eval(ordered)  # type: ignore[no-untyped-call]
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    mx.eval(call())
+    mx.synchronize()
+    return mx.get_peak_memory() - before

@@ -23,7 +23,6 @@ GRADIENT = 2e-5
 Parameters = dict[str, Any]  # arrays in dictionaries, as of `Module.parameters`
 PEAK_TOKENS = (256, 1024)
 EXTRA_POWER = 0.4  # 0 for linear memory; 1 for scores, with large heads a little less at these lengths
-PEAK_ATTEMPTS = 4  # of the first peak: where the machine is busy, it may be measured too low
 LENGTHS = (0, 1, 15, 16, 17, 31, 33, 64, 65, 129, 200)
 BATCH, TOKENS = 2, 70
 
@@ -189,9 +188,6 @@ def _memory(pair: _Pair) -> Iterator[Outcome]:
         return
     few, many = PEAK_TOKENS
     small, large = (_peak_of_gradient(pair, tokens) / MB for tokens in PEAK_TOKENS)
-    for _ in range(PEAK_ATTEMPTS - 1):
-        if log(large / small, many / few) - 1 > EXTRA_POWER:
-            small = max(small, _peak_of_gradient(pair, few) / MB)
     case = f"peaks of {small:.3g} and {large:.3g} MB for {few} and {many} tokens, a power of the length"
     yield Outcome(case, log(large / small, many / few) - 1, EXTRA_POWER)
 
