@@ -11,6 +11,7 @@
 #include "cpu/attention/layout/mask_and_pages.h"
 #include "cpu/block/block_operations.h"
 #include "cpu/runtime/allocate.h"
+#include "cpu/runtime/dispatch.h"
 #include "cpu/runtime/region_log.h"
 #include "cpu/runtime/rows.h"
 #include "cpu/runtime/scratch.h"
