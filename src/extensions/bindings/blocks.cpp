@@ -113,7 +113,7 @@ void define_decoder_block(nb::module_& m) {
   if (adopt_type<Decoder>(m, kName)) return;
   nb::class_<Decoder>(
       m, kName,
-      "A decoder block on quantized weights, for a few new tokens at a time: attention with caches "
+      "A decoder block on quantized weights, for any number of new tokens: attention with caches "
       "and\nfeed-forward as one operation. Bitwise equal to its operations run one by one.")
       .def_static(
           "of", &decoder_of, "arrays"_a, "formats"_a, "biased"_a, "eps"_a, "head_size"_a, "traditional"_a,

@@ -539,7 +539,7 @@ def cached_attention(
 
 class DecoderBlock:
     """
-    A decoder block on quantized weights, for a few new tokens at a time: attention with caches and
+    A decoder block on quantized weights, for any number of new tokens: attention with caches and
     feed-forward as one operation. Bitwise equal to its operations run one by one.
     """
 

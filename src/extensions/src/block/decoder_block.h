@@ -1,4 +1,4 @@
-// A decoder block on a few new tokens as one operation. Starting its operations one by one, with MLX's
+// A decoder block on new tokens as one operation. Starting its operations one by one, with MLX's
 // bookkeeping for each of their inputs, would take much of the time of a decoding step.
 #pragma once
 
