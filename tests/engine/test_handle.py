@@ -9,7 +9,7 @@ from tiny_llm.engine.handle import Handle
 
 
 def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
-    handle, ends = Handle("", 1, 2, lambda: None), []
+    handle, ends = Handle("", 1, 2, lambda: None, 0.0), []
     handle.call_at_end(lambda: ends.append("early"))
     handle.put(Event(0, finish_reason="stop"))
     handle.put(Event(1, "a"))
@@ -22,7 +22,7 @@ def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
 
 
 def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_reader():
-    handle = Handle("", 1, 1, lambda: None)
+    handle = Handle("", 1, 1, lambda: None, 0.0)
 
     async def leave() -> None:
         reader = asyncio.ensure_future(anext(handle))
@@ -35,7 +35,7 @@ def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_rea
 
 
 def test_an_event_that_comes_while_its_reader_begins_to_wait_is_not_missed(monkeypatch):
-    handle, waker = Handle("", 1, 1, lambda: None), handle_module._waker
+    handle, waker = Handle("", 1, 1, lambda: None, 0.0), handle_module._waker
     engine = threading.Thread(target=handle.put, args=(Event(0, "a", finish_reason="stop"),), daemon=True)
 
     def put_meanwhile(loop, arrived):

@@ -199,6 +199,14 @@ def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):
     """From the begin of the list to its start, to its first token, to its end."""
     clock = itertools.count(100)  # the list begins, then each request is submitted
     monkeypatch.setattr(engine_batch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    submit = engine_batch.Engine.submit
+
+    def submit_at(engine, request):
+        handle = submit(engine, request)
+        handle.submitted_at = next(clock)
+        return handle
+
+    monkeypatch.setattr(engine_batch.Engine, "submit", submit_at)
     timings = Timings("length", 4, queue_seconds=20, first_token_seconds=50, seconds=110)
     monkeypatch.setattr(Answer, "timings", lambda answer, now: timings)
     for number, result in enumerate(llm.generate(PROMPTS[:2], max_tokens=4), start=1):

@@ -47,7 +47,7 @@ class Admission:
         assert sampling.seed is not None
         grammar = None if request.grammar is None else start_grammar(self._llm.tokenizer, request.grammar)
         sampler = RowSampler(sampling, sampling.seed, 0, prompt_ids, self._end_tokens, grammar)
-        handle = Handle(request.id, len(prompt_ids), request.n, lambda: cancel(handle))
+        handle = Handle(request.id, len(prompt_ids), request.n, lambda: cancel(handle), now)
         answer = Answer(
             request,
             handle,
@@ -55,7 +55,6 @@ class Admission:
             self._llm.tokenizer,
             sampler,
             max_tokens,
-            now,
             lookup=self._lookup,
             model_drafts=None if self._model_drafts is None else self._model_drafts.fork(),
         )

@@ -29,7 +29,6 @@ class Answer:
         tokenizer: Any,
         sampler: RowSampler,
         max_tokens: int,
-        now: float,
         *,
         lookup: bool,
         model_drafts: ModelDrafts | None,
@@ -44,7 +43,6 @@ class Answer:
         self._model_drafts = model_drafts
         self._max_tokens = max_tokens
         self._generated = 0
-        self._submitted_at = now
         self.started_at: float | None = None
         self._first_token_at: float | None = None
         most = request.prompt_logprobs
@@ -61,7 +59,6 @@ class Answer:
             self._tokenizer,
             self.sampler.fork(choice),
             self._max_tokens,
-            self._submitted_at,
             lookup=self._lookup is not None,
             model_drafts=None if self._model_drafts is None else self._model_drafts.fork(),
         )
@@ -144,7 +141,7 @@ class Answer:
     def timings(self, now: float) -> Timings:
         """Of an answer that has ended."""
         assert self.finish_reason is not None
-        begin, started = self._submitted_at, self.started_at
+        begin, started = self.handle.submitted_at, self.started_at
         first = self._first_token_at
         return Timings(
             self.finish_reason,

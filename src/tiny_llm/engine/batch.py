@@ -101,7 +101,7 @@ def _answers(
         batch_invariant=batch_invariant,
     )
     ended: SimpleQueue[int] = SimpleQueue()
-    submitted: dict[int, tuple[Handle, float] | Result] = {}
+    submitted: dict[int, Handle | Result] = {}
     waiting = iter(enumerate(requests))
     with engine:
 
@@ -118,7 +118,7 @@ def _answers(
                 submitted[index] = Result("", (), None, statistics, error=GrammarError(error.reason))
                 ended.put(index)
             else:
-                submitted[index] = handle, time.monotonic() - arrival
+                submitted[index] = handle
                 handle.call_at_end(lambda: ended.put(index))
 
         for _ in range(2 * batch_size):  # so that as many wait as may run, and no step waits for one
@@ -127,11 +127,11 @@ def _answers(
             index = ended.get()
             submit_next()
             found = submitted.pop(index)
-            yield index, found if isinstance(found, Result) else _result(*found)
+            yield index, found if isinstance(found, Result) else _result(found, arrival)
 
 
-def _result(handle: Handle, waited: float) -> Result:
-    """The answer of a request that has ended, which was submitted after `waited` seconds."""
+def _result(handle: Handle, arrival: float) -> Result:
+    """The answer of a request that has ended, of a list that came at `arrival`."""
     events = list(handle)
     timings = handle.timings[0]
     error = events[-1].error
@@ -143,7 +143,7 @@ def _result(handle: Handle, waited: float) -> Result:
         timings.generated_tokens,
         time_to_first_token=0.0 if first is None else first - timings.queue_seconds,
         decode_seconds=0.0 if first is None else timings.seconds - first,
-        queued_seconds=waited + timings.queue_seconds,
+        queued_seconds=handle.submitted_at - arrival + timings.queue_seconds,
         cached_tokens=handle.cached_tokens,
     )
     reasons: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}

@@ -18,8 +18,16 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
     One reader at a time. `cached_tokens` is known after the first event.
     """
 
-    def __init__(self, request_id: str, prompt_tokens: int, choices: int, cancel: Callable[[], None]):
+    def __init__(
+        self,
+        request_id: str,
+        prompt_tokens: int,
+        choices: int,
+        cancel: Callable[[], None],
+        submitted_at: float,
+    ):
         self.id = request_id
+        self.submitted_at = submitted_at  # of `time.monotonic`
         self.prompt_tokens = prompt_tokens
         self.choices = choices
         self.cached_tokens = 0
