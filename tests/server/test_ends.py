@@ -1,16 +1,13 @@
-"""Whatever ends a request: it leaves no place, no memory and no callback, and one line in the log."""
+"""Whatever ends a request: it leaves no place, no memory and no callback."""
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tiny_llm.errors import ArgumentError, QueueFull
-from tiny_llm.server.guard.request_ids import request_id
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
@@ -91,35 +88,3 @@ def test_all_prompts_of_a_request_run_or_none(
     (handle,) = engine.handles[before:]
     assert handle.cancelled
     handle.ended = True
-
-
-def test_a_request_has_one_line_in_the_log_with_its_id(
-    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also the lines of threads that work for it have its id."""
-    seen, submit = [], server.engine.submit
-
-    def note(request: Any) -> Any:
-        seen.append(request_id.get())
-        return submit(request)
-
-    monkeypatch.setattr(server.engine, "submit", note)
-    body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
-    with caplog.at_level(logging.INFO, "tiny_llm.server"):
-        # A client may have its answer before the line is written: here, that of the test before.
-        assert server.get("/page/before.js").status == 404
-        wait_until(lambda: any("before.js" in record.getMessage() for record in caplog.records))
-        caplog.clear()
-        for own in ("first", "second"):
-            assert server.request("POST", "/v1/completions", body, {"x-request-id": own}).status == 200
-        for quiet in ("/health", "/ready", "/metrics", "/page/main.js"):
-            assert server.get(quiet).status == 200
-        assert server.get("/page/none.js").status == 404
-        server.engine.healthy = False
-        assert server.get("/health").status == 503
-        server.engine.healthy = True
-        wait_until(lambda: len(caplog.records) >= 4)
-    assert seen == ["first", "second"]
-    lines = [record.getMessage().partition(" in ")[0] for record in caplog.records]
-    expected = ["POST /v1/completions 200"] * 2
-    assert lines == [*expected, "GET /page/none.js 404", "GET /health 503"]

@@ -1,15 +1,19 @@
-"""Log lines: one line each, whatever is in them."""
+"""Log lines: one a request, and one line each, whatever is in them."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
+from typing import Any
 
 import pytest
 
 from tiny_llm.server.guard.request_ids import request_id
 from tiny_llm.server.logs import JsonFormatter, TextFormatter
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import running, wait_until
 
 TEXT = "a\nb\x1b[31m\u202e\x00é"
 
@@ -37,3 +41,34 @@ def test_json_keeps_the_text() -> None:
     assert fields["level"] == "ERROR"
     assert fields["exception"].endswith("ValueError: x\ny")
     assert fields["request_id"] == "-"
+
+
+def test_a_request_has_one_line_in_the_log_with_its_id(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the lines of threads that work for it have its id."""
+    seen, engine = [], FakeEngine()
+    submit = engine.submit
+
+    def note(request: Any) -> Any:
+        seen.append(request_id.get())
+        return submit(request)
+
+    monkeypatch.setattr(engine, "submit", note)
+    body = {"prompt": "a", "max_tokens": 1}
+    with caplog.at_level(logging.INFO, "tiny_llm.server"), running(engine, inline_body=10) as server:
+        for own in ("first", "second"):
+            answer = server.request("POST", "/v1/completions", body, {"x-request-id": own})
+            assert answer.status == 200
+        for quiet in ("/health", "/ready", "/metrics", "/page/main.js"):
+            assert server.get(quiet).status == 200
+        assert server.get("/page/none.js").status == 404
+        engine.healthy = False
+        assert server.get("/health").status == 503
+        engine.healthy = True
+        wait_until(lambda: len(caplog.records) >= 4)
+        records = list(caplog.records)
+    assert seen == ["first", "second"]
+    lines = [record.getMessage().partition(" in ")[0] for record in records]
+    expected = ["POST /v1/completions 200"] * 2
+    assert lines == [*expected, "GET /page/none.js 404", "GET /health 503"]

@@ -62,8 +62,9 @@ def logged(call):
 
 @cache
 def model_of(stage):
-    """Two layers of qwen2-0.5b, with dense caches or pages, and a smaller vocabulary."""
-    config = replace(random_config("qwen2-0.5b"), num_hidden_layers=LAYERS, vocab_size=1 << 14)
+    """Two layers, with dense caches or pages, whose products are all worth waking a thread that sleeps."""
+    sizes = {"hidden_size": 2048, "num_attention_heads": 32, "vocab_size": 1 << 12}
+    config = replace(random_config("qwen2-0.5b"), num_hidden_layers=LAYERS, **sizes)
     weights = assemble(config, random_weights(config, silent))
     options = {"enable_flash_attn": True} if stage == 2 else {}
     return dispatch_model("qwen2-0.5b", weights, stage, dtype=mx.bfloat16, **options)
