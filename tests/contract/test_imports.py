@@ -1,14 +1,18 @@
 """`from tiny_llm import *`, and the two ways to import the extension."""
 
 import types
+from importlib import metadata
 
 import mlx.core as mx
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import tiny_llm
 
 from ..support.processes.child import ROOT, run_python
 from .names import LAYERS, SIGNATURES
+from .project import pyproject
 
 SUBMODULES = {
     path.stem
@@ -60,3 +64,46 @@ def test_in_a_fresh_process(program):
 
 def test_the_folder_of_the_extension_is_a_namespace_package():
     assert not (ROOT / "src" / "extensions" / "__init__.py").exists()
+
+
+def required(requirement: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """The packages that pip would install for a requirement of a package with these extras."""
+    wanted = Requirement(requirement)
+    if wanted.marker and not any(wanted.marker.evaluate({"extra": extra}) for extra in extras | {""}):
+        return set()
+    found = {canonicalize_name(wanted.name)}
+    for other in metadata.requires(wanted.name) or []:
+        found |= required(other, frozenset(wanted.extras))
+    return found
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path, target=None):
+        if name in {absent}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.argv[0] = "tiny-llm"
+from tiny_llm import *
+from tiny_llm.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("info", "--json"), ("generate", "--max-tokens", "1")], ids=lambda words: words[0]
+)
+def test_nothing_is_needed_that_the_package_does_not_require(arguments):
+    """Tools of development are installed here, but not where `pip install` has put the package."""
+    packages = {"tiny-llm"}.union(*map(required, pyproject()["project"]["dependencies"]))
+    absent = {
+        module
+        for module, names in metadata.packages_distributions().items()
+        if not packages & set(map(canonicalize_name, names))
+    }
+    assert {"pytest", "mlx_lm", "starlette", "numpy"} <= absent
+    result = run_python("-c", WITHOUT.format(absent=absent), *arguments)
+    assert result.returncode == 0, result.stderr

@@ -91,6 +91,7 @@ CLANG = Tool("clang++-19", "apt install clang-19", builds_programs("clang++-19")
 NM = program("nm", "apt install binutils")
 LLVM_NM = program("llvm-nm-19", "apt install llvm-19")
 NVCC = program("nvcc", "CUDA's toolkit brings it")
+GIT = program("git", "apt install git")
 DPKG = program("dpkg", "Debian and Ubuntu have it")
 
 
