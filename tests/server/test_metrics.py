@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tiny_llm import server as server_package
+from tiny_llm.engine import EngineStatistics
 from tiny_llm.errors import EngineFailed, NumericError, QueueFull
 from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS, Meter, Metrics
 from tiny_llm.server.models import Models
@@ -62,6 +63,29 @@ def test_names_and_types(server: RunningServer) -> None:
         **dict.fromkeys(GAUGES, "gauge"), **dict.fromkeys(COUNTERS, "counter"),
         **dict.fromkeys(HISTOGRAMS, "histogram"),
     }  # fmt: skip
+
+
+def test_each_metric_is_its_own_number_of_the_engine(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = EngineStatistics(
+        running=1, waiting=2, pages_total=40, pages_used=10, page_size=64, prefix_queries=3, prefix_hits=4,
+        preemptions=5, prompt_tokens=6, generation_tokens=7, drafted_tokens=8, accepted_tokens=9,
+        steps=11, step_tokens=(12, 4096, 100_000), last_step_at=0.0,
+    )  # fmt: skip
+    monkeypatch.setattr(server.engine, "statistics", lambda: numbers)
+    samples = scrape(server)
+    shown = {name: samples[name, ""] for name, _ in samples if name.startswith(("num_", "kv", "pre", "spec"))}
+    assert shown == {
+        "num_requests_running": 1, "num_requests_waiting": 2, "kv_cache_usage_perc": 0.25,
+        "prefix_cache_queries_total": 3, "prefix_cache_hits_total": 4, "num_preemptions_total": 5,
+        "spec_decode_num_draft_tokens_total": 8, "spec_decode_num_accepted_tokens_total": 9,
+    }  # fmt: skip
+    assert (samples["prompt_tokens_total", ""], samples["generation_tokens_total", ""]) == (6, 7)
+    limits = [limit for name, limit in samples if name == "iteration_tokens_bucket"]
+    counts = [samples["iteration_tokens_bucket", limit] for limit in limits]
+    assert limits == [*(f"{2.0**power}" for power in range(14)), "+Inf"]
+    assert counts == [0] * 4 + [1] * 8 + [2, 2, 3]
 
 
 def test_an_answer_is_counted(server: RunningServer) -> None:
