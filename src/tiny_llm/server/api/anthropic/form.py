@@ -21,12 +21,12 @@ class AnthropicForm:
     """
 
     id_prefix = "msg"
+    _choice: "AnthropicChoice"  # of a job there is one from the start
 
     def __init__(self, max_tokens: int, edits: bool):
         self._max_tokens = max_tokens
         # Nothing is removed from the messages, whatever the request allows.
         self._edits: dict[str, Any] = {"context_management": {"applied_edits": []}} if edits else {}
-        self._choice: AnthropicChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
         self._choice = AnthropicChoice(reader)
@@ -51,15 +51,12 @@ class AnthropicForm:
 
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
         message = self._message(job, _usage(usage))
-        if self._choice is not None:
-            message |= {"content": self._choice.content, **self._end(job), **self._edits}
-        return message
+        return {**message, **self._choice.whole(), **self._end(job), **self._edits}
 
     def _end(self, job: Job) -> dict[str, str | None]:
         """The reason differs where the context was the limit: it had room for less than was asked for."""
-        end = {} if self._choice is None else self._choice.end
-        limit = job.requests[0].sampling.max_tokens
-        if end.get("stop_reason") == "max_tokens" and limit != self._max_tokens:
+        end, limit = self._choice.end, job.requests[0].sampling.max_tokens
+        if end["stop_reason"] == "max_tokens" and limit != self._max_tokens:
             return {**end, "stop_reason": "model_context_window_exceeded"}
         return end
 
@@ -96,10 +93,6 @@ class AnthropicChoice:
         self.end: dict[str, str | None] = {"stop_reason": None, "stop_sequence": None}
 
     @property
-    def content(self) -> list[dict[str, Any]]:
-        return [_content(block, complete=True) for block in self._blocks.blocks]
-
-    @property
     def reasoning_tokens(self) -> int:
         return self._reader.reasoning_tokens
 
@@ -114,7 +107,7 @@ class AnthropicChoice:
             self.end = {"stop_reason": self._reason(event), "stop_sequence": event.stop_string}
 
     def whole(self) -> dict[str, Any]:
-        return {"content": self.content}
+        return {"content": [_content(block, complete=True) for block in self._blocks.blocks]}
 
     def _reason(self, event: Event) -> str:
         if self.finish_reason == "length":

@@ -26,11 +26,11 @@ class ResponseForm:
     """
 
     id_prefix = "resp"
+    _choice: "ResponseChoice"  # of a job there is one from the start
 
     def __init__(self, repeated: Mapping[str, bytes]):
         self._repeated = {name: msgspec.Raw(value) for name, value in repeated.items()}
         self._number = 0
-        self._choice: ResponseChoice | None = None
 
     def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "ResponseChoice":
         self._choice = ResponseChoice(tokenizer, reader)
@@ -58,7 +58,7 @@ class ResponseForm:
         yield self.chunk(job, {"type": "response.failed", "response": failed})
 
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
-        cut = self._choice is not None and self._choice.finish_reason == "length"
+        cut = self._choice.finish_reason == "length"
         response = self._response(job, "incomplete" if cut else "completed", usage)
         if cut:
             response["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -73,7 +73,7 @@ class ResponseForm:
             "error": None,
             "incomplete_details": None,
             "model": job.model.name,
-            "output": [] if self._choice is None else self._choice.items,
+            **self._choice.whole(),
             "previous_response_id": None,
             "store": False,
             "truncation": "disabled",
@@ -124,10 +124,6 @@ class ResponseChoice:
         self.finish_reason: str | None = None
 
     @property
-    def items(self) -> list[dict[str, Any]]:
-        return [self._item(block, "completed") for block in self._blocks.blocks]
-
-    @property
     def reasoning_tokens(self) -> int:
         return self._reader.reasoning_tokens
 
@@ -146,7 +142,7 @@ class ResponseChoice:
                 yield from self._events(step)
 
     def whole(self) -> dict[str, Any]:
-        return {"output": self.items}
+        return {"output": [self._item(block, "completed") for block in self._blocks.blocks]}
 
     def _events(self, step: Step) -> Iterator[dict[str, Any]]:
         block = step.block
