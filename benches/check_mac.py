@@ -9,8 +9,8 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm.attention import attention_reference, flash_attention
-from tiny_llm.benchmark.clock import interleave
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import interleave
 
 ATTENTION_ERROR = {mx.float32: 2e-5, mx.float16: 4e-3, mx.bfloat16: 3e-2}
 PRODUCT_ERROR = {mx.float32: 1e-5, mx.float16: 2e-3, mx.bfloat16: 1.6e-2}  # of the largest result

@@ -36,8 +36,8 @@ from benches.report.latencies import bars
 from benches.report.tables import markdown
 from benches.suite import Record, Suite, run
 from benches.targets.engine import judge
-from tiny_llm.benchmark.clock import SETTLE_SECONDS, Samples, turns
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import SETTLE_SECONDS, Samples, turns
 
 # `EngineService.error`: rounding at 16 bits, and to 8 bits in llama.cpp. Other tokens are some units away.
 TOLERANCE, TOLERANCE_LLAMA_CPP = 0.15, 0.5

@@ -20,8 +20,8 @@ from benches.harness.row import Entry, Row
 from benches.names import BATCH, FORMS, LLAMA_CPP, MLX_LM, OPENVINO, SEQUENCES, STEP, TINY_LLM, Missing
 from benches.suite import Suite, run
 from benches.targets.models import judge, memory_verdict
-from tiny_llm.benchmark.clock import interleave
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import interleave
 
 # Largest distance of two vectors of logits, relative to the norm of the second. llama.cpp and OpenVINO round
 # activations to 8 bits, tiny_llm has bfloat16: 0.02 to 0.03 is usual. A wrong order of anything gives more

@@ -18,9 +18,9 @@ from benches.harness import machine
 from benches.report.scheduler import nano_vllm_table, time_table, watermarks_table
 from benches.report.tables import Record
 from benches.targets.scheduler import STEP_SECONDS, misses
-from tiny_llm.benchmark.clock import interleave
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.output_files import output_file, write_whole
+from tiny_llm_tools.benchmark.clock import interleave
 
 RUNNING = (8, 64)  # requests
 

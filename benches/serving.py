@@ -35,15 +35,15 @@ from benches.names import (
 from benches.report.serving import page
 from benches.suite import Record, Suite, run
 from benches.targets.serving import budget_verdict, clients_verdicts, judge
-from tiny_llm.benchmark.clock import Samples, interleave
-from tiny_llm.benchmark.serving.client import Client
-from tiny_llm.benchmark.serving.http import Site
-from tiny_llm.benchmark.serving.load import LoadRun
-from tiny_llm.benchmark.serving.metrics import results
-from tiny_llm.benchmark.serving.probe import ServerError, list_models
-from tiny_llm.benchmark.serving.process import ServerProcess
 from tiny_llm.cli.arguments import number_where
 from tiny_llm.loading.find import random_shortcut
+from tiny_llm_tools.benchmark.clock import Samples, interleave
+from tiny_llm_tools.benchmark.serving.client import Client
+from tiny_llm_tools.benchmark.serving.http import Site
+from tiny_llm_tools.benchmark.serving.load import LoadRun
+from tiny_llm_tools.benchmark.serving.metrics import results
+from tiny_llm_tools.benchmark.serving.probe import ServerError, list_models
+from tiny_llm_tools.benchmark.serving.process import ServerProcess
 
 MLX_LM_MODEL = "default_model"  # what mlx_lm.server calls the model of its command line
 ONE_STEP = ("--step-tokens", "8192")  # more than any prompt here

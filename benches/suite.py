@@ -21,11 +21,11 @@ from benches.harness.builds import SlowPeer, peer_builds
 from benches.harness.records import WrongRecord, joined, read_record
 from benches.names import TINY_LLM
 from benches.report import tables
-from tiny_llm.benchmark.pictures import check_plotting
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.exit_codes import INTERRUPTED
 from tiny_llm.cli.output_files import output_file, svg_file, write_whole
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.pictures import check_plotting
 
 Record = dict[str, Any]
 
@@ -238,7 +238,7 @@ def _parser(suite: Suite) -> argparse.ArgumentParser:
     parser.add_argument("--table", type=output_file, metavar="FILE", help="write the table to this file too")
     if suite.plot:
         parser.add_argument(
-            "--plot", type=svg_file, metavar="FILE.svg", help="draw the results (needs matplotlib: .[plots])"
+            "--plot", type=svg_file, metavar="FILE.svg", help="draw the results (needs matplotlib: .[tools])"
         )
     return parser
 

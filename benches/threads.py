@@ -29,8 +29,8 @@ from benches.harness.thread_choice import choose
 from benches.names import TINY_LLM
 from benches.report.threads import page, picture
 from benches.suite import Suite, run
-from tiny_llm.benchmark.clock import Samples, interleave
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import Samples, interleave
 
 LOGGED = 32  # tokens whose regions are counted
 TARGET_THREADS, SHARE_OF_BANDWIDTH = 8, 0.75  # of a decode step

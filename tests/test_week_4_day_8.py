@@ -11,12 +11,12 @@ from statistics import fmean, median, pstdev
 
 import pytest
 
-from tiny_llm.benchmark.clock import Samples
-from tiny_llm.benchmark.serving.answer import STOPPED, Answer
-from tiny_llm.benchmark.serving.client import ServeRequest
-from tiny_llm.benchmark.serving.load import run_load
-from tiny_llm.benchmark.serving.metrics import is_good, values_of
-from tiny_llm.benchmark.serving.workload import arrivals
+from tiny_llm_tools.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.serving.answer import STOPPED, Answer
+from tiny_llm_tools.benchmark.serving.client import ServeRequest
+from tiny_llm_tools.benchmark.serving.load import run_load
+from tiny_llm_tools.benchmark.serving.metrics import is_good, values_of
+from tiny_llm_tools.benchmark.serving.workload import arrivals
 
 from .support.virtual_time import at_once, now
 

@@ -14,10 +14,10 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm import LLM
-from tiny_llm.benchmark.clock import interleave
 from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.engine.sizes import PAGE_SIZE
 from tiny_llm.models.packed import Batch, PackedRequest, packed_logits
+from tiny_llm_tools.benchmark.clock import interleave
 
 PROMPT, CONTEXT = 512, 256
 PAGES = PROMPT // PAGE_SIZE

@@ -18,11 +18,11 @@ from typing import Any
 
 from benches.harness.machine import cpu_model
 from tiny_llm import LLM
-from tiny_llm.benchmark.requests import BYTE_TOKENS
 from tiny_llm.engine import Engine, EngineRequest
 from tiny_llm.runtime.installation import describe_cpu
 from tiny_llm.sampling.params import Sampling
 from tiny_llm.scheduler import Plan
+from tiny_llm_tools.benchmark.requests import BYTE_TOKENS
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "book" / "widgets" / "batch_timeline" / "trace.json"

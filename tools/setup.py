@@ -43,7 +43,10 @@ def fingerprint(paths: list[Path], *words: str) -> str:
 
 def packages_fingerprint(mlx: str) -> str:
     """Of pdm.lock and a build of MLX. Names of modules count, because an editable install lists them."""
-    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "tiny_llm").rglob("*.py"))
+    packages = ("tiny_llm", "tiny_llm_tools")
+    modules = sorted(
+        str(path.relative_to(ROOT)) for name in packages for path in (ROOT / "src" / name).rglob("*.py")
+    )
     return fingerprint([ROOT / "pyproject.toml", ROOT / "pdm.lock"], mlx, *modules)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from benches.cases.models import EMBEDDED, SMALL, model_shape
 from benches.harness.types import SHORT_NAMES, Dtype
 from benches.names import SEQUENCES
-from tiny_llm.benchmark.requests import BYTE_TOKENS
+from tiny_llm_tools.benchmark.requests import BYTE_TOKENS
 
 Kind = Literal["streams", "decode", "step", "rate", "gap", "total", "prefix", "lookup", "draft", "schema"]
 

@@ -15,8 +15,8 @@ from benches.harness.contestant import Contestant
 from benches.harness.gate import Float64, Gate, Matrix, to_numpy
 from benches.names import GROUPED, MX_FAST, PYTORCH, TINY_LLM, Missing
 from tiny_llm.attention import scaled_dot_product_attention_grouped
-from tiny_llm.benchmark.clock import time_once
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import time_once
 
 # Largest row-relative error. float32 has room for a naive sum over 131072 keys (mx.fast: 2.7e-5), but not
 # for TF32 or bfloat16 products (5e-4).

@@ -37,12 +37,12 @@ def footprint(model: str, dtype: str, tokens: int, threads: int) -> tuple[int, i
 def _main(name: str, dtype: str, tokens: int) -> tuple[int, int]:
     import mlx.core as mx
 
-    from tiny_llm.benchmark.backends import tiny_llm_backend
-    from tiny_llm.benchmark.requests import BYTE_TOKENS, BenchRequest
     from tiny_llm.cli.build_backend import build_stage
     from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
     from tiny_llm.loading import load
     from tiny_llm.loading.weights.tree import named_arrays, named_parts
+    from tiny_llm_tools.benchmark.backends import tiny_llm_backend
+    from tiny_llm_tools.benchmark.requests import BYTE_TOKENS, BenchRequest
 
     mx.set_default_device(mx.cpu)
     checkpoint = load(name)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benches.contestants.sequence import greedy_backend
 from benches.names import FORMS, LLAMA_CPP, Missing
-from tiny_llm.benchmark.backends import BenchBackend
+from tiny_llm_tools.benchmark.backends import BenchBackend
 
 FLASH_ATTENTION = dict(zip(FORMS[LLAMA_CPP], (1, 0), strict=True))  # llama_flash_attn_type of each form
 _KEPT: list[object] = []  # functions that C has pointers to

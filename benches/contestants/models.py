@@ -8,8 +8,6 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from benches.names import BATCH, MLX_LM, SEQUENCES, STEP, TINY_LLM
-from tiny_llm.benchmark.backends import BenchBackend, mlx_lm_backend, tiny_llm_backend
-from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
@@ -20,6 +18,8 @@ from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.tree import named_arrays, named_parts
 from tiny_llm.sampling.select import argmax
+from tiny_llm_tools.benchmark.backends import BenchBackend, mlx_lm_backend, tiny_llm_backend
+from tiny_llm_tools.benchmark.requests import BenchRequest
 
 
 def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, BenchBackend]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from benches.contestants.sequence import greedy_backend
 from benches.names import OPENVINO, Missing
-from tiny_llm.benchmark.backends import BenchBackend
 from tiny_llm.loading import Checkpoint
+from tiny_llm_tools.benchmark.backends import BenchBackend
 
 
 def openvino(checkpoint: Checkpoint, threads: int) -> dict[str, BenchBackend]:

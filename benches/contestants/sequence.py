@@ -9,8 +9,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tiny_llm.benchmark.backends import BenchBackend
-from tiny_llm.benchmark.requests import BenchRequest
+from tiny_llm_tools.benchmark.backends import BenchBackend
+from tiny_llm_tools.benchmark.requests import BenchRequest
 
 
 class LibrarySequence(Protocol):

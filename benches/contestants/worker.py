@@ -26,9 +26,9 @@ import mlx.core as mx
 from benches.cases.models import model_shape
 from benches.harness.machine import ROOT
 from benches.names import LLAMA_CPP, MLX_LM, OPENVINO, TINY_LLM, Missing
-from tiny_llm.benchmark.backends import BenchBackend
-from tiny_llm.benchmark.clock import time_once
-from tiny_llm.benchmark.requests import BYTE_TOKENS, BenchRequest
+from tiny_llm_tools.benchmark.backends import BenchBackend
+from tiny_llm_tools.benchmark.clock import time_once
+from tiny_llm_tools.benchmark.requests import BYTE_TOKENS, BenchRequest
 
 ENDLESS = 10**6  # output tokens of a request that is abandoned later
 MAX_OUTPUT_TOKENS = (

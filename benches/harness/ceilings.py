@@ -8,8 +8,8 @@ import mlx.core as mx
 
 from benches.harness.machine import others_running
 from benches.harness.types import SHORT_NAMES
-from tiny_llm.benchmark.clock import Samples
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import Samples
 
 PROBE_SECONDS = 0.02
 EMPTY_CALL, BANDWIDTH = "empty call", "bandwidth"

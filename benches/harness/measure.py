@@ -12,8 +12,8 @@ from benches.harness.contestant import Case, Contestant, Operation
 from benches.harness.gate import Gate
 from benches.harness.machine import others_running
 from benches.harness.row import Entry, Row
-from tiny_llm.benchmark.clock import ONCE_SECONDS, Samples, interleave, time_first
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import ONCE_SECONDS, Samples, interleave, time_first
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tiny_llm.benchmark.clock import time_once
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.benchmark.clock import time_once
 
 NANOSECOND = 1e-9
 Region = Mapping[str, Any]  # as `end_region_log` returns it

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from benches.names import FORMS, TINY_LLM
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 MAX_SHARE = 1.05  # a larger share of peak, noise included, means that the peak was measured too low
 

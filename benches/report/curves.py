@@ -7,7 +7,7 @@ from typing import Any
 
 from benches.report.latencies import colour
 from benches.report.tables import seconds_text
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 COLUMNS = 2

@@ -21,7 +21,7 @@ from benches.names import (
     V1,
 )
 from benches.report.tables import label, table, targets_cell
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 COMPARED = (STANDARD, MX_FAST)

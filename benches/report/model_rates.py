@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benches.names import LLAMA_CPP, OPENVINO, TINY_LLM
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 PANELS = {

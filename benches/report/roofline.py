@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from benches.names import TINY_LLM
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 COLOURS = {"linear": "C0", "packed": "C2", "rows": "C4"}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from benches.names import PYTORCH
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 Record = dict[str, Any]
 BAR = 0.4

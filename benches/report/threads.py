@@ -7,7 +7,7 @@ from typing import Any
 from benches.cases.threads import COSTS
 from benches.harness.ceilings import BANDWIDTH
 from benches.report.tables import Record, disturbed, origin, rate_text, seconds_text, table, tally
-from tiny_llm.benchmark.pictures import new_figure, svg_text
+from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
 SCALES = 0.7  # an efficiency below it is marked
 Rows = dict[str, dict[int, Record]]  # by name and number of threads

@@ -8,7 +8,7 @@ from benches.cases.serving import Case
 from benches.contestants.http.clients import Outcome
 from benches.harness.row import Row, Verdict
 from benches.names import FIRST, LOOP, QUIET, TINY_LLM
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 SECOND_OVER_FIRST = 0.10
 GAP_OVER_UNDISTURBED = 3.0

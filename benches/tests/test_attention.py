@@ -24,7 +24,7 @@ from benches.names import GROUPED, MX_FAST, NO_WINDOW, PYTORCH, TINY_LLM
 from benches.report import pages, tables
 from benches.report.shares import shares
 from benches.targets.attention import decode_bound, judge
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 SMALL = Case("short", "float32", 4, 2, 24, 24, 16, causal=True)
 
@@ -251,5 +251,5 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     monkeypatch.setattr(attention, "measure_threads", lambda *_: pytest.fail("a row was measured"))
     assert main(["--rows", "short", "--plot", str(tmp_path / "shares.svg")]) == 1
     assert capsys.readouterr().err == (
-        "bench attention: pictures need matplotlib: pip install 'tiny-llm[plots]'\n"
+        "bench attention: pictures need matplotlib: pip install 'tiny-llm[tools]'\n"
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tiny_llm.benchmark.clock import MAX_CALLS_PER_SAMPLE, Samples, interleave, time_first, time_once
+from tiny_llm_tools.benchmark.clock import MAX_CALLS_PER_SAMPLE, Samples, interleave, time_first, time_once
 
 
 class FakeClock:

@@ -16,7 +16,7 @@ from benches.harness.contestant import Contestant
 from benches.harness.measure import check
 from benches.harness.row import Entry, Row
 from benches.names import DENSE, GATHERED, MX_FAST, TINY_LLM
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 SMALL = Case("a", 3, 50, 2, heads=4, page=8, ragged=True, kv_heads=2, D=32)
 

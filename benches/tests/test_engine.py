@@ -48,8 +48,8 @@ from benches.names import (
 )
 from benches.report.pages import machine_page
 from benches.targets.engine import judge
-from tiny_llm.benchmark.clock import Samples
 from tiny_llm.loading import load
+from tiny_llm_tools.benchmark.clock import Samples
 
 CASE = Case("streams", "streams", EMBEDDED, 8, 6, 3, "float32")
 CONTESTANTS = {

@@ -15,7 +15,7 @@ from benches.cases.flashtile import Case
 from benches.contestants import flashtile as contestants
 from benches.harness.forms import functions, layers
 from benches.harness.forms.layers import kv_heads_of
-from tiny_llm.profile import Peaks
+from tiny_llm_tools.profile import Peaks
 
 COLUMNS = (
     "name,batch_size,seq_len,num_heads,head_dim,causal,latency_ms,throughput_tflops,memory_bandwidth_tb,"

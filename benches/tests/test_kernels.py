@@ -30,7 +30,7 @@ from benches.harness.row import Entry, Row
 from benches.names import MLX, PYTORCH, TINY_LLM
 from benches.report import pages, tables
 from benches.report.roofline import roofline
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 
 @pytest.fixture(autouse=True)

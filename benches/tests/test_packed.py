@@ -18,7 +18,7 @@ from benches.harness.row import Entry, Row
 from benches.names import ALONE, DENSE, PADDED, PADDED_LENGTHS, TINY_LLM
 from benches.report.pages import machine_page
 from benches.targets import packed as targets
-from tiny_llm.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.clock import Samples
 
 VARLEN = Varlen((3, 40, 17), "float32", heads=4, kv_heads=2, D=32)
 DECODE = Paged((5, 50, 31), 1, 8, "PHSE", heads=4, kv_heads=2, D=32)

@@ -24,9 +24,9 @@ from benches.names import BATCH, FLASH, LLAMA_CPP, MLX_LM, NO_FLASH, OPENVINO, S
 from benches.peers import rows_of
 from benches.report.tables import markdown
 from benches.targets.models import judge, memory_verdict
-from tiny_llm.benchmark.clock import Samples
-from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.loading import load
+from tiny_llm_tools.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.requests import BenchRequest
 
 OPTIONS = WorkerOptions(TINY_LLM, EMBEDDED, "float32", 1, 512)
 

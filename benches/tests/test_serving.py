@@ -35,9 +35,9 @@ from benches.report.pages import machine_page
 from benches.serving import row_of
 from benches.targets.serving import budget_verdict, clients_verdicts, judge
 from tiny_llm import LLM
-from tiny_llm.benchmark.clock import Samples
-from tiny_llm.benchmark.serving.answer import Answer
 from tiny_llm.loading import load, load_tokenizer
+from tiny_llm_tools.benchmark.clock import Samples
+from tiny_llm_tools.benchmark.serving.answer import Answer
 
 CASES = {
     "streams": Case("streams", EMBEDDED, 8, 3, 2, (LLAMA_CPP, MLX_LM)),

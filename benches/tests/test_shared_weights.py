@@ -16,13 +16,13 @@ from benches.contestants import shared_weights
 from benches.contestants.models import tiny_llm
 from benches.names import OPENVINO, TINY_LLM
 from benches.peers import TOLERANCE
-from tiny_llm.benchmark.backends import BenchBackend
-from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.loading import Checkpoint, ModelConfig
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.layout import layout
 from tiny_llm.loading.weights.random_model import random_config, random_weights
 from tiny_llm.loading.weights.tree import assemble, named_parts
+from tiny_llm_tools.benchmark.backends import BenchBackend
+from tiny_llm_tools.benchmark.requests import BenchRequest
 
 FAMILIES = ("qwen2-0.5b", "qwen3-0.6b")
 

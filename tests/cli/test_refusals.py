@@ -8,12 +8,13 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import COMMANDS, demo, main
+from tiny_llm.cli import COMMANDS, main
 from tiny_llm.cli.exit_codes import FAILED, REFUSED
 from tiny_llm.cli.loaders import LOADERS
 from tiny_llm.loading.weights import memory
 from tiny_llm.runtime.device import why_no_gpu
 from tiny_llm.runtime.mlx_packages import installed_libraries
+from tiny_llm_tools.cli import demo
 
 from .conftest import Run
 

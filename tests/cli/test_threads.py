@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiny_llm.cli import COMMANDS, bench_serve
+from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.exit_codes import REFUSED, Failure
 from tiny_llm.cli.info import threads_text
 from tiny_llm.runtime.extension import load_extension
+from tiny_llm_tools.cli import bench_serve
 
 from ..support.processes.child import run_python
 from .conftest import Run

@@ -23,10 +23,10 @@ PYTHON = [
     ["llm"],
     ["server"],
     ["chat"],
-    ["benchmark"],
-    ["profile"],
     ["cli"],
 ]
+# src/tiny_llm_tools, which may use all of src/tiny_llm; there, only the table of commands names it.
+TOOLS = [["benchmark"], ["profile"], ["cli"]]
 # Only the package's __init__ imports these: names for the course, without code of their own.
 ENTRIES = {"kv_cache", "paged_kv_cache", "__init__", "__main__"}
 # Imports inside functions, each with the reason; all others stand at the top of their module.
@@ -72,7 +72,6 @@ CPP_EXCEPTIONS = {
 MAX_ENTRIES = 25
 # Folders with more entries, and why. A folder that fits must not be listed.
 LARGE_FOLDERS = {
-    "src/tiny_llm/cli": "one module for each command, and what they share",
     "src/tiny_llm": "the course opens its modules here by fixed names",
     "benches": "a module for each benchmark, so that `pdm bench NAME` finds it",
     "src/extensions/src/tests": "a driver for each part of the kernels, and what they share",

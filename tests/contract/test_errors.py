@@ -16,7 +16,9 @@ from tiny_llm.sampling.stop import StopStrings
 
 from ..support.processes.child import ROOT
 
-SOURCES = sorted((ROOT / "src" / "tiny_llm").rglob("*.py"))
+SOURCES = sorted(
+    path for name in ("tiny_llm", "tiny_llm_tools") for path in (ROOT / "src" / name).rglob("*.py")
+)
 BUILT_IN = {"ValueError", "TypeError", "NotImplementedError"}
 # The JSON parser raises its own errors; a call that does not fit a signature has Python's text.
 PYTHON_RAISES = {

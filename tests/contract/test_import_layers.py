@@ -18,6 +18,9 @@ from ..support.processes.child import ROOT
 from . import import_layers
 
 PACKAGE = ROOT / "src" / "tiny_llm"
+TOOLS = ROOT / "src" / "tiny_llm_tools"
+LAYERS = {PACKAGE: import_layers.PYTHON, TOOLS: import_layers.TOOLS}
+each_package = pytest.mark.parametrize("package", LAYERS, ids=lambda package: package.name)
 NATIVE = ROOT / "src" / "extensions" / "src"
 CPP_LAYERS = {name: number for number, line in enumerate(import_layers.CPP) for name in line}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -31,23 +34,24 @@ class Edge(NamedTuple):
     late: bool = False  # inside a function, so not when the module is imported
 
 
-def python_imports() -> list[Edge]:
-    modules = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+def python_imports(package: Path) -> list[Edge]:
+    """The imports of modules of a package by each other."""
+    modules = {dotted(path, package): path for path in sorted(package.rglob("*.py"))}
     found = []
     for module, path in modules.items():
         tree = ast.parse(path.read_text())
         late = {id(node) for function in functions(tree) for node in ast.walk(function)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.level:
-                parts = path.relative_to(PACKAGE).parts[: -node.level]
+                parts = path.relative_to(package).parts[: -node.level]
                 base = [*parts, *(node.module or "").split(".")]
                 for used in targets([part for part in base if part], node, modules):
                     found.append(Edge(module, used, id(node) in late))
     return found
 
 
-def dotted(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+def dotted(path: Path, package: Path) -> str:
+    parts = path.relative_to(package).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
@@ -128,31 +132,35 @@ def ignored(path: Path) -> bool:
     return any(fnmatch(name, pattern) for name in names for pattern in ignore_patterns())
 
 
-def test_every_module_has_a_layer():
-    layers = {name for line in import_layers.PYTHON for name in line} | import_layers.ENTRIES
-    assert {top_package(dotted(path)) for path in PACKAGE.rglob("*.py")} - layers == set()
+@each_package
+def test_every_module_has_a_layer(package):
+    names = {name for line in LAYERS[package] for name in line} | import_layers.ENTRIES
+    assert {top_package(dotted(path, package)) for path in package.rglob("*.py")} - names == set()
 
 
-def test_imports_within_the_package_are_relative():
+@pytest.mark.parametrize(("package", "names"), [(PACKAGE, "tiny_llm(_tools)?"), (TOOLS, "tiny_llm_tools")])
+def test_imports_within_a_package_are_relative_and_tiny_llm_imports_no_tools(package, names):
     """`python_imports` finds relative imports only."""
-    absolute = re.compile(r"^\s*(from|import) tiny_llm\b", re.MULTILINE)
-    assert [dotted(path) for path in PACKAGE.rglob("*.py") if absolute.search(path.read_text())] == []
+    absolute = re.compile(rf"^\s*(from|import) {names}\b", re.MULTILINE)
+    assert [str(path) for path in package.rglob("*.py") if absolute.search(path.read_text())] == []
 
 
-def test_python_imports_point_to_earlier_layers():
-    layer = {name: number for number, line in enumerate(import_layers.PYTHON) for name in line}
+@each_package
+def test_python_imports_point_to_earlier_layers(package):
+    layer = {name: number for number, line in enumerate(LAYERS[package]) for name in line}
     wrong = []
-    for edge in python_imports():
+    for edge in python_imports(package):
         user, used = top_package(edge.user), top_package(edge.used)
         if user not in import_layers.ENTRIES and (used in import_layers.ENTRIES or layer[used] > layer[user]):
             wrong.append(f"{edge.user} imports {edge.used}")
     assert wrong == []
 
 
-def test_python_imports_have_no_cycle():
+@each_package
+def test_python_imports_have_no_cycle(package):
     """Late imports count, and those for type checkers alone."""
     graph: dict[str, set[str]] = {}
-    for edge in python_imports():
+    for edge in python_imports(package):
         graph.setdefault(edge.user, set()).add(edge.used)
     try:
         TopologicalSorter(graph).prepare()
@@ -161,7 +169,7 @@ def test_python_imports_have_no_cycle():
 
 
 def test_imports_stand_at_the_top_unless_they_have_a_reason():
-    late = {(edge.user, edge.used) for edge in python_imports() if edge.late}
+    late = {(edge.user, edge.used) for edge in python_imports(PACKAGE) + python_imports(TOOLS) if edge.late}
     assert late == set(import_layers.LATE_IMPORTS)
 
 

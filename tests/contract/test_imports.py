@@ -62,6 +62,26 @@ def test_in_a_fresh_process(program):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["serve", "--help"], ["generate", "--prompt", "Hello", "--max-tokens", "1"]],
+    ids=lambda command: command[0],
+)
+def test_commands_that_serve_import_no_tools(command):
+    program = f"""
+import sys
+from tiny_llm.cli import main
+try:
+    main({command})
+except SystemExit:
+    pass
+assert not [name for name in sys.modules if name.startswith("tiny_llm_tools")]
+"""
+    result = run_python("-c", program)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
 def test_the_folder_of_the_extension_is_a_namespace_package():
     assert not (ROOT / "src" / "extensions" / "__init__.py").exists()
 

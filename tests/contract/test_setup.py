@@ -157,9 +157,10 @@ def test_a_second_set_up_prints_that_it_waits(setup, tmp_path):
         assert second.result(timeout=60) == 0
 
 
-def test_packages_are_installed_again_when_a_module_moves_but_not_when_it_is_edited(setup):
+@pytest.mark.parametrize("package", ["tiny_llm", "tiny_llm_tools"])
+def test_packages_are_installed_again_when_a_module_moves_but_not_when_it_is_edited(setup, package):
     """An editable install maps module names to files, so a move makes its map wrong."""
-    package = setup.ROOT / "src/tiny_llm"
+    package = setup.ROOT / "src" / package
     (package / "models").mkdir(parents=True)
     module = package / "layers.py"
     module.write_text("before")

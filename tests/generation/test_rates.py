@@ -4,13 +4,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.benchmark.backends import tiny_llm_backend
-from tiny_llm.benchmark.rates import run_once
-from tiny_llm.benchmark.requests import BenchRequest
 from tiny_llm.generation.generation import Generation
 from tiny_llm.generation.text import TextStream
 from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.sampling.stop import StopStrings
+from tiny_llm_tools.benchmark.backends import tiny_llm_backend
+from tiny_llm_tools.benchmark.rates import run_once
+from tiny_llm_tools.benchmark.requests import BenchRequest
 
 from ..support.generation.byte_text import ByteDetokenizer
 from ..support.generation.fake_models import CachedFake, PagedFake
@@ -65,7 +65,7 @@ def test_the_mlx_lm_backend_runs_one_step_per_token(count):
     """mlx-lm's own loop wastes a step, and runs the second one before it yields the first token."""
     from mlx_lm.models import qwen2
 
-    from tiny_llm.benchmark.backends import mlx_lm_backend
+    from tiny_llm_tools.benchmark.backends import mlx_lm_backend
 
     class Counting(qwen2.Model):
         steps = 0

@@ -2,11 +2,11 @@
 
 from .mistake import Mistake, Table
 
-ANSWER = "tiny_llm/benchmark/serving/answer.py"
-METRICS = "tiny_llm/benchmark/serving/metrics.py"
-CLOCK = "tiny_llm/benchmark/clock.py"
-WORKLOAD = "tiny_llm/benchmark/serving/workload.py"
-LOAD = "tiny_llm/benchmark/serving/load.py"
+ANSWER = "tiny_llm_tools/benchmark/serving/answer.py"
+METRICS = "tiny_llm_tools/benchmark/serving/metrics.py"
+CLOCK = "tiny_llm_tools/benchmark/clock.py"
+WORKLOAD = "tiny_llm_tools/benchmark/serving/workload.py"
+LOAD = "tiny_llm_tools/benchmark/serving/load.py"
 
 MISTAKES: Table = {
     "week_4_day_8": (

@@ -60,16 +60,18 @@ def wheel(source) -> Path:
     return built
 
 
-def test_a_wheel_holds_the_two_packages_and_all_they_need(source, wheel):
+def test_a_wheel_holds_its_packages_and_all_they_need(source, wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"tiny_llm/py.typed", "tiny_llm_ext/py.typed", "tiny_llm_ext/_ext.pyi"} <= names
+    packages = {"tiny_llm", "tiny_llm_ext", "tiny_llm_tools"}
+    assert {*(f"{package}/py.typed" for package in packages), "tiny_llm_ext/_ext.pyi"} <= names
     assert [name for name in names if name.startswith("tiny_llm_ext/_ext.") and name.endswith(".so")]
     kernels = {path.name for path in (source / "src" / "extensions").rglob("*.metal")}
     assert kernels <= {Path(name).name for name in names}
-    for folder in ("profile/page", "server/page"):
-        page = [path for path in (source / "src/tiny_llm" / folder).rglob("*.*") if path.is_file()]
+    for folder in ("tiny_llm_tools/profile/page", "tiny_llm/server/page"):
+        page = [path for path in (source / "src" / folder).rglob("*.*") if path.is_file()]
+        assert page
         assert {path.relative_to(source / "src").as_posix() for path in page} <= names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"tiny_llm", "tiny_llm_ext"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == packages
     assert [name for name in names if name.endswith((".cpp", ".h", ".pyc"))] == []
 
 

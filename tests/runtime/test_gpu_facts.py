@@ -7,10 +7,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from tiny_llm.benchmark.report import table
 from tiny_llm.cli.info import as_text
 from tiny_llm.runtime.gpu_facts import describe_gpu, gpu_facts, gpu_line
 from tiny_llm.runtime.installation import check_installation
+from tiny_llm_tools.benchmark.report import table
 
 # The keys are those of mlx/backend/{cuda,metal}/device_info.cpp.
 CUDA: dict[str, str | int] = {

@@ -15,7 +15,7 @@ from tiny_llm.checks.types import check_text
 from tiny_llm.errors import ArgumentError, ArgumentTypeError
 from tiny_llm.generation.messages import render_prompt
 from tiny_llm.generation.text import encode_prompt
-from tiny_llm.profile import record_attention
+from tiny_llm_tools.profile import record_attention
 
 PATH = "/attention"
 LONGEST = 64  # tokens: a matrix with more rows has cells too small to point at

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvicorn
 
-from tiny_llm.profile.display import has_display
+from tiny_llm_tools.profile.display import has_display
 
 from .app import create_app
 from .changes import Changes

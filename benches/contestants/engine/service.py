@@ -13,7 +13,6 @@ import mlx.core as mx
 
 from benches.cases.engine import SCHEMA
 from tiny_llm import LLM
-from tiny_llm.benchmark.clock import Samples
 from tiny_llm.course.model import build_model
 from tiny_llm.engine import Engine, EngineRequest, Handle, Timings
 from tiny_llm.generate import stream_generate
@@ -23,6 +22,7 @@ from tiny_llm.loading.weights.tree import named_parts
 from tiny_llm.models.weights import dense_weights
 from tiny_llm.sampling.grammar import Grammar, apply_masks, start_grammar
 from tiny_llm.sampling.params import Sampling
+from tiny_llm_tools.benchmark.clock import Samples
 
 Prompts = Sequence[Sequence[int]]
 FIRST_TOKENS = 32  # of a running answer, before anything is measured

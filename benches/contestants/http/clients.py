@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benches.contestants.http.load import Prompts
-from tiny_llm.benchmark.serving.answer import Answer
-from tiny_llm.benchmark.serving.client import ROUTES, Client
-from tiny_llm.benchmark.serving.http import ProtocolError
+from tiny_llm_tools.benchmark.serving.answer import Answer
+from tiny_llm_tools.benchmark.serving.client import ROUTES, Client
+from tiny_llm_tools.benchmark.serving.http import ProtocolError
 
 KINDS = {"good": 60, "leaves in the stream": 15, "leaves before it": 10, "bad": 15}  # in percent
 REST_SECONDS = 30.0  # within which the server has ended all requests

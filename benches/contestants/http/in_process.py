@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tiny_llm import LLM, Sampling
-from tiny_llm.benchmark.serving.client import ROUTES, Client, ServeRequest
+from tiny_llm_tools.benchmark.serving.client import ROUTES, Client, ServeRequest
 
 
 class InProcess:

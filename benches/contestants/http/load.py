@@ -7,11 +7,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tiny_llm.benchmark.serving.answer import Answer
-from tiny_llm.benchmark.serving.client import Client, ServeRequest
-from tiny_llm.benchmark.serving.load import LoadRun, run_load
-from tiny_llm.benchmark.serving.workload import Words
 from tiny_llm.loading import load_tokenizer
+from tiny_llm_tools.benchmark.serving.answer import Answer
+from tiny_llm_tools.benchmark.serving.client import Client, ServeRequest
+from tiny_llm_tools.benchmark.serving.load import LoadRun, run_load
+from tiny_llm_tools.benchmark.serving.workload import Words
 
 STREAM_PROMPT = 128  # tokens of the prompt of the stream that is disturbed
 QUIET_EVENTS = 24  # of that stream before the long prompt is sent

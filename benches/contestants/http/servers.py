@@ -16,8 +16,8 @@ from benches.contestants.http.model_files import write_folder, write_gguf_with_t
 from benches.contestants.shared_weights import load_shared
 from benches.harness.machine import ROOT
 from benches.names import LLAMA_CPP, MLX_LM, TINY_LLM, Missing
-from tiny_llm.benchmark.serving.process import ServerProcess
 from tiny_llm.loading.find import EMBEDDED, random_shortcut
+from tiny_llm_tools.benchmark.serving.process import ServerProcess
 
 CONTEXT = 4096  # tokens of a request of llama-cpp-python's server
 NEEDED = {

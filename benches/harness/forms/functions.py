@@ -17,7 +17,7 @@ from benches.harness.row import Entry
 from benches.harness.types import ITEM_BYTES
 from benches.report.tables import table
 from tiny_llm.cli.arguments import integer
-from tiny_llm.profile import Peaks, attention_bytes, attention_flops, measured_peaks
+from tiny_llm_tools.profile import Peaks, attention_bytes, attention_flops, measured_peaks
 
 BATCH, HEADS, HEAD_DIM, DTYPE = 2, 8, 64, "float16"
 IMPLEMENTATIONS = ("naive", "flash_v1", "flash_v2", "sdpa")

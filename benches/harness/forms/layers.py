@@ -15,10 +15,10 @@ from benches.cases.flashtile import LENGTHS, Case
 from benches.harness import machine
 from benches.harness.forms.rows import DENSE, NAMES, measure_case
 from benches.report.tables import table
-from tiny_llm.benchmark.pictures import check_plotting
 from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.output_files import write_whole
-from tiny_llm.profile import BenchmarkDashboard
+from tiny_llm_tools.benchmark.pictures import check_plotting
+from tiny_llm_tools.profile import BenchmarkDashboard
 
 Record = dict[str, Any]
 Numbers = list[float | None]

@@ -24,6 +24,8 @@ COMMANDS = {
     "visualize": "show the attention of a prompt in the browser",
     "info": "show versions, devices, instruction sets and the speed of attention",
 }
+# The modules of these are in tiny_llm_tools, which nothing else imports.
+TOOLS = {"bench", "demo", "visualize"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,7 +108,8 @@ def run_command(name: str, program: str, argv: Sequence[str] | None = None, **se
 
 def add_options(parser: argparse.ArgumentParser, name: str) -> None:
     """Let a parser take what the command of this name does, and explain it."""
-    command = import_module(f".{name.replace('-', '_')}", __name__)
+    package = "tiny_llm_tools.cli" if name in TOOLS else __name__
+    command = import_module(f"{package}.{name.replace('-', '_')}")
     parser.description = command.DESCRIPTION
     command.add_arguments(parser)
     parser.set_defaults(run=command.run, program=parser.prog)

@@ -1,0 +1,1 @@
+"""What measures tiny_llm and shows how it computes: `tiny-llm bench`, `demo`, `visualize`, and profilers."""

@@ -1,0 +1,1 @@
+"""The commands of `tiny-llm` that measure and show."""
