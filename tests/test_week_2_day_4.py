@@ -39,7 +39,7 @@ def check_flash(stream, inputs, scale=None, mask=None):
     return result
 
 
-# Task 0: two loop orders in src/tiny_llm/ops/schedules.py
+# Task 0: two loop orders in src/tiny_llm/course/schedules.py
 
 
 @one_idea

@@ -12,7 +12,7 @@ from benches.contestants.attention import TOLERANCE, attend_in_float64
 from benches.harness.contestant import Contestant, evaluated
 from benches.harness.gate import Gate, to_numpy
 from benches.names import MX_FAST, NAIVE_TILE, STANDARD, TINY_LLM, Missing
-from tiny_llm.ops.packed_prompts import (
+from tiny_llm.course.packed_prompts import (
     equal_prompts,
     naive_tile_attention,
     naive_tile_tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benches.report.tables import table
-from tiny_llm.ops.packed_prompts import naive_tile_tokens
+from tiny_llm.course.packed_prompts import naive_tile_tokens
 
 Record = dict[str, Any]
 TILE_ROWS = 32

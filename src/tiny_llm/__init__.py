@@ -47,6 +47,8 @@ from .attention import (
 from .basics import linear, silu, softmax
 from .batch import Request, batch_generate
 from .course.dispatch import dispatch_model
+from .course.packed_prompts import naive_tile_attention, standard_attention
+from .course.schedules import flash_attention_v1, flash_attention_v2
 from .embedding import Embedding
 from .errors import (
     AnswerError,
@@ -64,9 +66,7 @@ from .generation.result import Result, Statistics, TokenLogprobs
 from .kv_cache import BatchingKvCache, TinyKvCache, TinyKvFullCache
 from .layer_norm import RMSNorm
 from .models import shortcut_name_to_full_name
-from .ops.packed_prompts import naive_tile_attention, standard_attention
 from .ops.paged_info import PagedInfo
-from .ops.schedules import flash_attention_v1, flash_attention_v2
 from .ops.varlen_info import VarlenInfo
 from .paged_kv_cache import PagedKvMetadata, TinyKvPagedCache, TinyKvPagedPool
 from .positional_encoding import RoPE

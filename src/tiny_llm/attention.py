@@ -1,4 +1,4 @@
-"""Attention: the readable forms, and `flash_attention`: the V2 of ops/schedules.py in native kernels."""
+"""Attention: the readable forms, and `flash_attention`: the V2 of course/schedules.py in native kernels."""
 
 from collections.abc import Callable
 from typing import Any, Literal, Unpack, overload

@@ -3,8 +3,7 @@
 import mlx.core as mx
 
 from .cache.base import NoCache
-from .course.stages import WEEK1
-from .course.week1 import Week1Model
+from .course.stages import WEEK1, Week1Model
 from .models.layers import MLP
 from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 from .ops.arguments import Mask

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from .course.stages import WEEK2, flash_ops
-from .course.week2 import Week2Model
+from .course.stages import WEEK2, Week2Model, flash_ops
 from .models.layers import MLP
 from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 from .runtime.gpu import AttentionChoice

@@ -1,7 +1,6 @@
 """Qwen2 of week 3: paged attention, with one pool of pages for all layers."""
 
-from .course.stages import WEEK3
-from .course.week3 import Week3Model
+from .course.stages import WEEK3, Week3Model
 from .models.layers import MLP
 from .models.qwen2 import Qwen2Attention, Qwen2Block, Qwen2Model
 

@@ -6,10 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from .checks.arrays import dtype_name, wrong_dtype
-from .course.stages import WEEK2, flash_ops
-from .course.week1 import Week1Model
-from .course.week2 import Week2Model
-from .course.week3 import Week3Model
+from .course.stages import WEEK2, Week1Model, Week2Model, Week3Model, flash_ops
 from .errors import ArgumentError
 from .models import qwen3
 from .models.layers import MLP

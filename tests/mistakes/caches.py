@@ -80,7 +80,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "all layers share a cache",
-            "tiny_llm/course/week2.py",
+            "tiny_llm/course/stages.py",
             "return [TinyKvFullCache() for _ in range(self.num_hidden_layers)]",
             "return [TinyKvFullCache()] * self.num_hidden_layers",
             "test_task_3_model_prefills_a_prompt",

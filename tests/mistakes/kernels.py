@@ -9,7 +9,7 @@ KERNEL = "extensions/src/flash_attention.metal"
 WEIGHTS = "extensions/src/metal/quantized/weights.h"
 SOFTMAX = "extensions/src/cpu/attention/online_softmax-inl.h"
 CALL = "out, lse = load_extension().attention(query, key, value, scale=number, mask=mask, **options)"
-# Of the schedules, what the tests of the chapter find; tests/ops finds all.
+# Of the schedules, what the tests of the chapter find; tests/course finds all.
 IN_PYTHON = (
     "-inf - -inf where nothing is visible yet",
     "the sums are not rescaled",
@@ -189,7 +189,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the switch of the model does nothing",
-            "tiny_llm/course/week2.py",
+            "tiny_llm/course/stages.py",
             "use_flash_attention=enable_flash_attn)",
             "use_flash_attention=False)",
             "test_task_4_model_attends_with_the_kernel_that_enable_flash_attn_chooses",

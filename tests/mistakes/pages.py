@@ -6,7 +6,7 @@ POOL = "tiny_llm/cache/pool.py"
 PAGED = "tiny_llm/cache/paged.py"
 TABLE = "tiny_llm/cache/page_table.py"
 BATCHING = "tiny_llm/cache/batching.py"
-MODEL = "tiny_llm/course/week3.py"
+MODEL = "tiny_llm/course/stages.py"
 ATTENTION = "tiny_llm/ops/paged.py"
 LAYER = "tiny_llm/models/cached_attention.py"
 

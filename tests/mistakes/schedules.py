@@ -1,9 +1,9 @@
-"""Mistakes in the readable schedules of FlashAttention. tests/ops finds them."""
+"""Mistakes in the readable schedules of FlashAttention. tests/course finds them."""
 
 from .mistake import Mistake
 
-SCHEDULES = "tiny_llm/ops/schedules.py"
-TILES = "tiny_llm/ops/score_tiles.py"
+SCHEDULES = "tiny_llm/course/schedules.py"
+TILES = "tiny_llm/course/score_tiles.py"
 
 MISTAKES = (
     Mistake(

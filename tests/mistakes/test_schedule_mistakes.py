@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from ..ops import test_schedules
+from ..course import test_schedules
 from ..support.processes.child import ROOT
 from .mistake import Mistake
 from .schedules import MISTAKES, SCHEDULES, TILES

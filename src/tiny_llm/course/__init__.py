@@ -1,1 +1,1 @@
-"""The weeks of the course: the operations of each stage, and the model classes."""
+"""Code of the course alone: the stages of its weeks, and attention to read before the kernels."""

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.ops.schedules import flash_attention_v1, flash_attention_v2
+from tiny_llm.course.schedules import flash_attention_v1, flash_attention_v2
 
 from ..support.attention.oracle import visible_keys
 from ..support.refusal import refused

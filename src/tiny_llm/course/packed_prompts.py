@@ -9,10 +9,10 @@ import mlx.core as mx
 from ..checks.arrays import check_arrays, check_float_dtype, check_integers, check_same_dtype, check_shape
 from ..checks.types import check_int, check_size, kind
 from ..errors import ArgumentError, ArgumentTypeError
-from .arguments import Lengths, check_scale
-from .dense import attend
+from ..ops.arguments import Lengths, check_scale
+from ..ops.dense import attend
+from ..ops.varlen import check_prompt_sizes
 from .schedules import add_tile, divide, no_keys
-from .varlen import check_prompt_sizes
 
 
 def standard_attention(

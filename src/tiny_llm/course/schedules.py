@@ -11,7 +11,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..checks.types import check_function
-from .arguments import Window
+from ..ops.arguments import Window
 from .score_tiles import ScoreTiles
 
 

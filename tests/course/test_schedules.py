@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from tiny_llm.attention import attention_reference
-from tiny_llm.ops.schedules import flash_attention_v1, flash_attention_v2
+from tiny_llm.course.schedules import flash_attention_v1, flash_attention_v2
 
 from ..support.attention.check import compare
 from ..support.finite_differences import gradient

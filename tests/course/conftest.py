@@ -2,7 +2,7 @@
 
 import pytest
 
-from tiny_llm.ops import schedules
+from tiny_llm.course import schedules
 
 
 @pytest.fixture(params=["flash_attention_v1", "flash_attention_v2"])

@@ -8,8 +8,8 @@ import mlx.core as mx
 from ..checks.arrays import check_floats, check_same_dtype, check_shape
 from ..checks.types import check_size, check_type
 from ..errors import ArgumentError
-from .arguments import Window, read_scale
-from .dense import check_mask
+from ..ops.arguments import Window, read_scale
+from ..ops.dense import check_mask
 
 
 @dataclass(frozen=True)
