@@ -122,6 +122,14 @@ def test_plans_and_commits_take_turns() -> None:
             again(plan)
 
 
+def test_pages_that_are_computed_with_cannot_be_forgotten() -> None:
+    engine = engine_of()
+    engine.add([1] * 3)
+    engine.step()
+    with pytest.raises(ValueError, match="forget_pages: got running requests"):
+        engine.scheduler.forget_pages()
+
+
 def test_tokens_for_the_wrong_requests_are_refused() -> None:
     engine = engine_of(step_tokens=4, max_running=2)
     first, second = engine.add([1] * 3, max_tokens=2), engine.add([2] * 6)

@@ -138,9 +138,12 @@ def test_other_ends_are_counted_apart(server: RunningServer) -> None:
     server.engine.failure = None
     server.engine.script = "said"
     server.chat()
+    server.engine.script = 5  # a fault
+    server.chat()
+    server.chat(stream=True)
     after = scrape(server)
     counts = {reason: after["request_success_total", reason] for reason in ("error", "stop", "length")}
-    assert counts == {"error": 2, "stop": 1, "length": 0}
+    assert counts == {"error": 4, "stop": 1, "length": 0}
 
 
 def refusals(server: RunningServer) -> dict[str, float]:

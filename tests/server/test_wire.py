@@ -60,6 +60,7 @@ FILES: dict[str, Exchanges] = {
         for fields, engine in (
             ({"echo": True, "logprobs": 2, "max_tokens": 2, "n": 2}, {}),
             ({"prompt": ["A longer one", "Another one"], "max_tokens": 1}, {}),
+            ({"echo": True, "logprobs": 0, "max_tokens": 0, "stop": "A"}, {"script": "A"}),
             ({}, FAILS),
             ({}, FULL),
         )

@@ -88,7 +88,7 @@ class PageTables:
     def register(self, state: RequestState) -> None:
         """Make the pages that are full now findable."""
         full = state.computed // self.pool.page_size
-        if self._index is not None and full > state.registered:
+        if self._index is not None:
             for number in range(state.registered, full):
                 page = state.pages[number]
                 self._index.register(page, state.keys, state.token_ids, number, state.salt)

@@ -10,6 +10,7 @@ import pytest
 
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import CONTEXT, FakeEngine
+from ...support.serving.grammars import follows
 from ...support.serving.running import Answer, RunningServer, running
 
 USER: Any = {"role": "user", "content": "Hello"}
@@ -132,6 +133,18 @@ def test_an_answer_may_fill_the_context(server: RunningServer, options: dict[str
         assert len(request.prompt_ids) + request.sampling.max_tokens == limit
         chat(server, options={**options, "num_predict": 7})
         assert server.engine.requests[-1].sampling.max_tokens == 7
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize(("form", "others"), [("json", True), (SCHEMA, False)])
+def test_an_answer_has_the_format(server: RunningServer, form: Any, others: bool) -> None:
+    texts = {'{"city": "Paris"}': True, '{"number": 5}': others, "Paris": False}
+    for ask in (chat, generate, lambda server, **fields: generate(server, raw=True, **fields)):
+        ask(server, format=form, options={"num_predict": 9})
+        grammar = server.engine.requests[-1].grammar
+        assert {text: follows(grammar, text) for text in texts} == texts
 
 
 def test_log_probabilities(server: RunningServer) -> None:

@@ -67,6 +67,11 @@ CASES: list[tuple[str, dict[str, bool], list[tuple[str, str]]]] = [
     ("<tool_call>[]</tool_call>", ALL, [("Content", "<tool_call>[]</tool_call>")]),
     ('<tool_call>{"name": 5}</tool_call>', ALL, [("Content", '<tool_call>{"name": 5}</tool_call>')]),
     ('<tool_call>{"name": "g"}</tool_call>', ALL, [("call", "g {}")]),
+    (
+        '<tool_call>{"name": "g", "arguments": [1]}</tool_call>',
+        ALL,
+        [("Content", '<tool_call>{"name": "g", "arguments": [1]}</tool_call>')],
+    ),
 ]
 
 

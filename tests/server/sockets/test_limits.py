@@ -212,6 +212,14 @@ def small_server() -> Iterator[RunningServer]:
         yield started
 
 
+def test_texts_that_a_template_drops_have_a_limit_too() -> None:
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_with("{{ messages[0].content }}"))
+    with running(engine, max_prompt_chars=1000) as server:
+        for size, status in ((998, 200), (999, 400)):
+            turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "a" * size}]
+            assert server.chat(messages=turns).status == status
+
+
 def test_tools_are_a_part_of_the_prompt_and_of_its_limit(small_server: RunningServer) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "a" * 1000}}
     refused = small_server.chat(tools=[tool])

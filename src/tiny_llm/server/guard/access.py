@@ -25,9 +25,6 @@ class Access:
         self.on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         start = time.perf_counter()
         own_id = choose_id(scope["headers"])
         token = request_id.set(own_id)

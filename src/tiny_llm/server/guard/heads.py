@@ -17,9 +17,7 @@ class HeadGuard:
         self._limit = limit  # bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif head_size(scope) > self._limit:
+        if head_size(scope) > self._limit:
             sentence = f"the header is too large: expected at most {self._limit} bytes"
             await send_error(scope, send, ApiError(431, sentence, code="header_too_large"))
         elif {name for name, _ in scope["headers"]} >= LENGTHS:

@@ -16,7 +16,7 @@ class HostGuard:
         self._allowed = {name.lower() for name in allowed}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or ANY in self._allowed or self._is_allowed(scope["headers"]):
+        if ANY in self._allowed or self._is_allowed(scope["headers"]):
             await self._app(scope, receive, send)
             return
         sentence = "the header Host names a host that is not allowed; `--allowed-host NAME` allows it"

@@ -21,7 +21,7 @@ class KeyGuard:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open_paths or self._is_known(scope["headers"]):
+        if scope["path"] in self._open_paths or self._is_known(scope["headers"]):
             await self._app(scope, receive, send)
             return
         sentence = "the key is missing or wrong: send the header Authorization: Bearer KEY"

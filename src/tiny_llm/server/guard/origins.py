@@ -25,7 +25,7 @@ class OriginGuard:
         self._allowed = {origin.lower() for origin in allowed}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._allowed:
+        if not self._allowed:
             await self._app(scope, receive, send)
             return
         given = {name: value for name, value in scope["headers"] if name.startswith((b"origin", b"access-"))}
