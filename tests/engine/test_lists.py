@@ -193,6 +193,8 @@ def test_answers_that_fill_the_context_to_its_last_position(llm, device, monkeyp
     expected = [best_tokens(model, prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
     assert [result.token_ids for result in results] == expected
     assert max(offsets, default=context - 1) == context - 1  # of the decode steps on dense caches
+    waits = [result.statistics.queued_seconds for result in results]
+    assert 0 < waits[0] <= waits[-1]
 
 
 def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):
