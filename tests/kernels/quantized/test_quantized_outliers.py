@@ -4,6 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tiny_llm.runtime.extension import load_extension
+
 from ...support.cases import DTYPE_IDS, DTYPES, normal
 from ...support.covering import pairwise
 from ...support.native import active_isa, available_isas
@@ -90,3 +92,28 @@ def test_each_other_instruction_set(isa, monkeypatch):
     """In a process of its own: the instruction set is chosen once per process."""
     monkeypatch.setenv("TINY_LLM_CPU_ISA", isa)
     assert_tests_pass(__file__, "outlier")
+
+
+@pytest.fixture
+def each_number_of_threads():
+    """Products that are made between two steps of this iterator have one thread, then 2, then 16."""
+    native = load_extension()
+    before = native.cpu_threads()
+
+    def numbers():
+        for threads in (1, 2, 16):
+            native.set_cpu_threads(str(threads))
+            yield threads
+
+    yield numbers
+    native.set_cpu_threads(",".join(map(str, before)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
+@pytest.mark.parametrize("M", [8, 13, 40])
+def test_threads_that_share_the_packing_give_the_bits_of_one(M, dtype, each_number_of_threads):
+    """A panel of long rows is packed in pieces, of which some have outliers and some have none."""
+    weights, a = packed(301, 4864, dtype=dtype), normal(M, 4864, dtype=dtype)
+    a[::3, mx.array([5, 2500, 4863])] = 6e4
+    alone, *shared = [multiply(a, weights) for _ in each_number_of_threads()]
+    assert all(mx.array_equal(alone, each) for each in shared)

@@ -104,11 +104,24 @@ Guarded pack(const QuantizedCase& c, int64_t row_words) {
   return memory;
 }
 
+// Packs in as many pieces as there are, the last first, as threads in no order would.
+void pack_in_pieces(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, void* packed) {
+  for (int64_t m = task.rows - 1; m >= 0; --m) quantized.prepare_row(task, packed, m);
+  for (int64_t part = quantized.pack_parts(task) - 1; part >= 0; --part)
+    quantized.pack(task, packed, part, part + 1);
+}
+
+void pack_at_once(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, void* packed) {
+  for (int64_t m = 0; m < task.rows; ++m) quantized.prepare_row(task, packed, m);
+  quantized.pack(task, packed, 0, quantized.pack_parts(task));
+}
+
 // Packs the rows of a task and runs it, some outputs at a time.
-void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, const QuantizedCase& c) {
+void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task, const QuantizedCase& c,
+              bool pieces) {
   const size_t packed_bytes = quantized.packed_bytes(task);  // 0: x is used where it lies
   Guarded packed(packed_bytes, Guard::after, 64);
-  if (packed_bytes > 0) quantized.pack(task, packed.as<void>());
+  if (packed_bytes > 0) (pieces ? pack_in_pieces : pack_at_once)(quantized, task, packed.as<void>());
   Guarded scratch(quantized.scratch_bytes(task), Guard::after, 64);
   // The last outputs first: a write beyond the outputs of a run overwrites results of an earlier one.
   const int64_t step = task.streamed ? c.streamed_outputs : quantized.task_outputs;
@@ -126,8 +139,8 @@ void run_rows(const cpu::QuantizedKernels& quantized, const QuantizedTask& task,
 int64_t y_stride(const QuantizedCase& c) { return c.N + 3; }
 
 // Some rows of the product, y_stride apart.
-Guarded multiply(const cpu::QuantizedKernels& quantized, const QuantizedCase& c, int64_t first,
-                 int64_t count) {
+Guarded multiply(const cpu::QuantizedKernels& quantized, const QuantizedCase& c, int64_t first, int64_t count,
+                 bool pieces = true) {
   const int64_t row_words = c.q.columns * c.bits / 32, x_row = c.x.stride * bytes_of(c.element);
   const Guarded x = write(c.x, c.element, c.guard), w = pack(c, row_words);
   const Guarded scales = write(c.scales, c.element, c.guard), biases = write(c.biases, c.element, c.guard);
@@ -154,7 +167,7 @@ Guarded multiply(const cpu::QuantizedKernels& quantized, const QuantizedCase& c,
     rows.x = static_cast<const std::byte*>(task.x) + m * x_row;
     rows.y = y.as<std::byte>() + m * y_stride(c) * bytes_of(c.element);
     rows.rows = std::min(task_rows, count - m);
-    run_rows(quantized, rows, c);
+    run_rows(quantized, rows, c, pieces);
   }
   return y;
 }
@@ -191,6 +204,28 @@ void test_skinny_rows(const Kernels& kernels) {
         for (int64_t groups : {0, 3, 17})
           for (int element = 0; element < kElements; ++element)
             test_case(kernels, QuantizedCase(number++, Sizes{bits, group, M, 17, groups}));
+}
+
+// The pieces of a panel give the bits of a panel that is packed at once.
+void test_pieces(const Kernels& kernels) {
+  int number = 0;
+  for (int bits : {4, 8})
+    for (int group : {32, 64, 128})
+      for (int64_t M : {2, 4, 7, 12, 31, 45})
+        for (int element = 0; element < kElements; ++element) {
+          const QuantizedCase c(number++, Sizes{bits, group, M, 17, 6});
+          for (const auto* all : {&kernels.quantized, &kernels.invariant_quantized}) {
+            const cpu::QuantizedKernels& quantized = (*all)[static_cast<int>(c.element)];
+            const Guarded pieces = multiply(quantized, c, 0, c.M, true),
+                          once = multiply(quantized, c, 0, c.M, false);
+            for (int64_t m = 0; m < c.M; ++m) {
+              const int64_t at = m * y_stride(c) * bytes_of(c.element);
+              check(std::memcmp(pieces.as<std::byte>() + at, once.as<std::byte>() + at,
+                                c.N * bytes_of(c.element)) == 0,
+                    "row " + std::to_string(m) + " in pieces of " + c.name());
+            }
+          }
+        }
 }
 
 // A row of a batch-invariant product has the same bits among any number of rows.
@@ -271,6 +306,7 @@ int test_isa(const std::string& isa, int cases) {
   }
   for (int number = 0; number < cases; ++number) test_case(*kernels, QuantizedCase(number));
   test_skinny_rows(*kernels);
+  test_pieces(*kernels);
   test_invariant_rows(*kernels);
   test_large_rows(*kernels);
   test_largest_sums(*kernels);

@@ -106,20 +106,25 @@ VEC_FN size_t packed_blocked_bytes(const GemmTask& task) {
   return round_up(task.rows, kPackRows<Arithmetic>) * packed_steps<Arithmetic>(task.K) * sizeof(float);
 }
 
+// Packs the elements `begin` to `end` of each row: from the first of a packed vector to that of another, or
+// to K.
 template <class Arithmetic, Element kElement>
-static void pack_blocked(const GemmTask& task, float* packed) {
+static void pack_blocked(const GemmTask& task, float* packed, int64_t begin, int64_t end) {
   constexpr int kRows = kPackRows<Arithmetic>;
   const int64_t steps = packed_steps<Arithmetic>(task.K);
+  const int64_t first = packed_steps<Arithmetic>(begin);
+  const int64_t count = packed_steps<Arithmetic>(end) - first;
   auto* x = (const StorageOf<kElement>*)task.x;
   for (int64_t m = 0; m < task.rows; m += kRows, packed += steps * kRows) {
     auto read = [&](int row, int step) {
       const int vector = step / kLanes;
-      const int64_t begin = (int64_t)(vector / Arithmetic::kParts) * kElementsOfVector<Arithmetic>;
-      return Arithmetic::template read<kElement>(x + (m + row) * task.x_row_stride + begin, task.K - begin,
+      const int64_t at = begin + (int64_t)(vector / Arithmetic::kParts) * kElementsOfVector<Arithmetic>;
+      return Arithmetic::template read<kElement>(x + (m + row) * task.x_row_stride + at, task.K - at,
                                                  vector % Arithmetic::kParts);
     };
     const int rows = task.rows - m < kRows ? (int)(task.rows - m) : kRows;
-    pack_transposed(rows, (rows + kLanes - 1) / kLanes, (int)steps, packed, read);
+    const int vectors = (rows + kLanes - 1) / kLanes;
+    pack_transposed(rows, vectors, (int)count, packed + first * vectors * kLanes, read);
   }
 }
 

@@ -32,7 +32,7 @@ struct BlockedLinear {
     return packed_blocked_bytes<Arithmetic>(gemm_task(task));
   }
   static void pack(const LinearTask& task, void* packed) {
-    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
+    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed, 0, task.K);
   }
   static size_t scratch_bytes(const LinearTask& task) {
     return blocked_scratch_bytes<Arithmetic>(gemm_task(task));

@@ -50,7 +50,8 @@ void run(const cpu::Arrays& inputs, mx::array& y, const LinearParams& params) {
   const auto sharing = static_cast<int>(std::min<int64_t>(threads, packed_x.row_blocks() * output_tasks));
   const cpu::Operation operation("product");
   const cpu::Team team(sharing);
-  packed_x.pack(threads, [&](int64_t row, int64_t rows, void* to) { kernel.pack(task_of(row, rows), to); });
+  packed_x.pack(1, threads,
+                [&](int64_t row, int64_t rows, void* to, int64_t) { kernel.pack(task_of(row, rows), to); });
   packed_x.run(output_tasks, kernel.streamed, threads,
                [&](int64_t row, int64_t rows, const void* packed, int64_t output_task) {
                  const int64_t n = output_task * outputs;

@@ -37,11 +37,11 @@ PackedX::PackedX(int64_t rows, int64_t panel_rows, int64_t panel_bytes, int64_t 
   data_ = reinterpret_cast<std::byte*>(round_up(address, kCacheLine));
 }
 
-void PackedX::pack(int threads, const Pack& pack) const {
+void PackedX::pack(int64_t pieces, int threads, const Pack& pack) const {
   if (panel_bytes_ == 0) return;
-  parallel_for(panels_, threads, [&](int64_t panel) {
-    const int64_t row = panel * panel_rows_;
-    pack(row, std::min(panel_rows_, rows_ - row), packed(panel));
+  parallel_for(panels_ * pieces, threads, [&](int64_t item) {
+    const int64_t panel = item / pieces, row = panel * panel_rows_;
+    pack(row, rows_of_panel(row), packed(panel), item % pieces);
   });
 }
 

@@ -2,6 +2,7 @@
 // panels of rows, then a task multiplies up to `max_panels` panels (MC rows) with NC outputs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,10 +25,16 @@ class PackedX {
 
   int64_t row_blocks() const { return row_blocks_; }
 
-  // Calls pack(row, rows, to) for each panel: `rows` rows from `row` on. Nothing to pack if panels have no
-  // bytes.
-  using Pack = std::function<void(int64_t row, int64_t rows, void* to)>;
-  void pack(int threads, const Pack& pack) const;
+  int64_t panels() const { return panels_; }
+  // The panel of a row, and its first row.
+  void* panel_of(int64_t row) const { return packed(row / panel_rows_); }
+  int64_t first_row(int64_t row) const { return row / panel_rows_ * panel_rows_; }
+  int64_t rows_of_panel(int64_t first) const { return std::min(panel_rows_, rows_ - first); }
+
+  // Calls pack(row, rows, to, piece) for each piece of each panel: `rows` rows from `row` on. Nothing to pack
+  // if panels have no bytes.
+  using Pack = std::function<void(int64_t row, int64_t rows, void* to, int64_t piece)>;
+  void pack(int64_t pieces, int threads, const Pack& pack) const;
 
   // Calls run(row, rows, packed, output_task) for each row block and each output_task < output_tasks. With
   // `in_ranges`, a thread begins with a range of neighbouring tasks, for tasks that stream the weights.

@@ -33,9 +33,15 @@ struct QuantizedTask {
 // in one panel; the packed panels follow each other. Then each task runs on its packed panels. If panels have
 // no bytes, tasks read x itself. The epilogue of GEMV and skinny paths also reads x: outliers are multiplied
 // in float32.
+//
+// Threads share the packing of a panel: first of each row what depends on all of it, if anything does, then
+// parts of K, each with all rows. Neither order nor thread matters.
 struct QuantizedKernels {
   size_t (*packed_bytes)(const QuantizedTask& task);
-  void (*pack)(const QuantizedTask& task, void* packed);
+  bool (*prepares_rows)(const QuantizedTask& task);
+  void (*prepare_row)(const QuantizedTask& task, void* packed, int64_t m);
+  int64_t (*pack_parts)(const QuantizedTask& task);
+  void (*pack)(const QuantizedTask& task, void* packed, int64_t begin, int64_t end);
   size_t (*scratch_bytes)(const QuantizedTask& task);
   void (*run)(const QuantizedTask& task, const void* packed, void* scratch);
   int max_streamed_rows;

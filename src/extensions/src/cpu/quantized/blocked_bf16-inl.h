@@ -55,8 +55,10 @@ struct BlockedBf16 {
   static size_t packed_bytes(const QuantizedTask& task) {
     return packed_blocked_bytes<Arithmetic>(gemm_task(task));
   }
-  static void pack(const QuantizedTask& task, void* packed) {
-    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed);
+  // Quantization groups are the parts.
+  static void pack(const QuantizedTask& task, void* packed, int64_t begin, int64_t end) {
+    pack_blocked<Arithmetic, kElement>(gemm_task(task), (float*)packed, begin * task.group_size,
+                                       end * task.group_size);
   }
 
   static size_t scratch_bytes(const QuantizedTask& task) {

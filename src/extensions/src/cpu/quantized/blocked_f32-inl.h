@@ -30,11 +30,13 @@ struct BlockedF32 {
   static size_t packed_bytes(const QuantizedTask& task) {
     return kElement == Element::f32 ? 0 : task.rows * task.num_groups * task.group_size * sizeof(float);
   }
-  static void pack(const QuantizedTask& task, void* packed) {
+  // Quantization groups are the parts.
+  static void pack(const QuantizedTask& task, void* packed, int64_t begin, int64_t end) {
     const int64_t K = task.num_groups * task.group_size;
     for (int64_t m = 0; m < task.rows; m++) {
       auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-      for (int64_t k = 0; k < K; k += kLanes) store((float*)packed + m * K + k, load_as<kElement>(x + k));
+      for (int64_t k = begin * task.group_size; k < end * task.group_size; k += kLanes)
+        store((float*)packed + m * K + k, load_as<kElement>(x + k));
     }
   }
 

@@ -12,8 +12,8 @@
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
-// The kernel of a path. All have packed_bytes, pack and run; GEMV and skinny kernels kMaxRows; blocked ones
-// scratch_bytes, kPackRows, kMC (rows of a task) and kNC (outputs of a task).
+// The kernel of a path. All have packed_bytes, pack_parts, pack and run; GEMV and skinny kernels prepare_row
+// and kMaxRows; blocked ones scratch_bytes, kPackRows, kMC (rows of a task) and kNC (outputs of a task).
 template <Path kPath, int kBits, Element kElement>
 struct KernelOf;
 
@@ -34,34 +34,43 @@ struct WithOutliers {
   static constexpr int kNC = 512;
 
   static size_t packed_bytes(const QuantizedTask& task) {
-    return row_bytes(task) + OutlierLayout<kElement>(task).bytes();
+    return row_bytes(task) + TaskWithOutliers::bytes<kElement>(task);
   }
 
-  static void pack(const QuantizedTask& task, void* packed) {
-    Kernel::pack(zero_outliers<kElement>(task, outliers(task, packed)), packed);
+  static constexpr bool kPreparesRows = true;
+  static void prepare_row(const QuantizedTask& task, void* packed, int64_t m) {
+    const TaskWithOutliers with_outliers = of(task, packed);
+    zero_outliers<kElement>(with_outliers, m);
+    Kernel::prepare_row(with_outliers, packed, m);
+  }
+  static int64_t pack_parts(const QuantizedTask& task) { return Kernel::pack_parts(task); }
+  static void pack(const QuantizedTask& task, void* packed, int64_t begin, int64_t end) {
+    Kernel::pack(of(task, packed), packed, begin, end);
   }
 
   static size_t scratch_bytes(const QuantizedTask&) { return 0; }
 
   static void run(const QuantizedTask& task, const void* packed, void*) {
-    const OutlierLayout<kElement> layout(task);
-    void* const memory = outliers(task, packed);
-    Kernel::run({task, layout.ends(memory), layout.indices(memory)}, packed);
+    Kernel::run(of(task, packed), packed);
   }
 
  private:
   static size_t row_bytes(const QuantizedTask& task) {
     return round_up(Kernel::packed_bytes(task), kCacheLine);
   }
-  static void* outliers(const QuantizedTask& task, const void* packed) {
-    return (char*)packed + row_bytes(task);
+  static TaskWithOutliers of(const QuantizedTask& task, const void* packed) {
+    return {task, (char*)packed + row_bytes(task)};
   }
 };
 
 // The kernel of PathTable::blocked: blocked paths as they are, skinny_amx_bf16 on pieces. Another skinny path
 // needs its own specialisation.
 template <Path kPath, int kPieceRows, int kBits, Element kElement>
-struct BlockedOrPieces : KernelOf<kPath, kBits, kElement> {};
+struct BlockedOrPieces : KernelOf<kPath, kBits, kElement> {
+  static constexpr bool kPreparesRows = false;
+  static void prepare_row(const QuantizedTask&, void*, int64_t) {}
+  static int64_t pack_parts(const QuantizedTask& task) { return task.num_groups; }
+};
 template <int kPieceRows, int kBits, Element kElement>
 struct BlockedOrPieces<Path::skinny_amx_bf16, kPieceRows, kBits, kElement>
     : WithOutliers<Path::skinny_amx_bf16, kPieceRows, kBits, kElement> {};
@@ -71,8 +80,17 @@ struct QuantizedProduct {
   static size_t packed_bytes(const QuantizedTask& task) {
     return with_kernel(task, [&](auto kernel) { return kernel.packed_bytes(task); });
   }
-  static void pack(const QuantizedTask& task, void* packed) {
-    with_kernel(task, [&](auto kernel) { kernel.pack(task, packed); });
+  static bool prepares_rows(const QuantizedTask& task) {
+    return with_kernel(task, [&](auto kernel) { return kernel.kPreparesRows; });
+  }
+  static void prepare_row(const QuantizedTask& task, void* packed, int64_t m) {
+    with_kernel(task, [&](auto kernel) { kernel.prepare_row(task, packed, m); });
+  }
+  static int64_t pack_parts(const QuantizedTask& task) {
+    return with_kernel(task, [&](auto kernel) { return kernel.pack_parts(task); });
+  }
+  static void pack(const QuantizedTask& task, void* packed, int64_t begin, int64_t end) {
+    with_kernel(task, [&](auto kernel) { kernel.pack(task, packed, begin, end); });
   }
   static size_t scratch_bytes(const QuantizedTask& task) {
     return with_kernel(task, [&](auto kernel) { return kernel.scratch_bytes(task); });
@@ -83,8 +101,17 @@ struct QuantizedProduct {
 
   static constexpr QuantizedKernels kernels() {
     typedef BlockedOrPieces<kTable.blocked, kTable.max_streamed_rows(), 4, kElement> Sizes;  // as for 8 bits
-    return {packed_bytes,     pack,       scratch_bytes, run, kTable.max_streamed_rows(),
-            Sizes::kPackRows, Sizes::kMC, Sizes::kNC};
+    return {packed_bytes,
+            prepares_rows,
+            prepare_row,
+            pack_parts,
+            pack,
+            scratch_bytes,
+            run,
+            kTable.max_streamed_rows(),
+            Sizes::kPackRows,
+            Sizes::kMC,
+            Sizes::kNC};
   }
 
  private:
@@ -117,8 +144,15 @@ struct InvariantProduct {
   static size_t packed_bytes(const QuantizedTask& task) {
     return task.bits == 4 ? Kernel<4>::packed_bytes(task) : Kernel<8>::packed_bytes(task);
   }
-  static void pack(const QuantizedTask& task, void* packed) {
-    task.bits == 4 ? Kernel<4>::pack(task, packed) : Kernel<8>::pack(task, packed);
+  static bool prepares_rows(const QuantizedTask&) { return true; }
+  static void prepare_row(const QuantizedTask& task, void* packed, int64_t m) {
+    task.bits == 4 ? Kernel<4>::prepare_row(task, packed, m) : Kernel<8>::prepare_row(task, packed, m);
+  }
+  static int64_t pack_parts(const QuantizedTask& task) {
+    return task.bits == 4 ? Kernel<4>::pack_parts(task) : Kernel<8>::pack_parts(task);
+  }
+  static void pack(const QuantizedTask& task, void* packed, int64_t begin, int64_t end) {
+    task.bits == 4 ? Kernel<4>::pack(task, packed, begin, end) : Kernel<8>::pack(task, packed, begin, end);
   }
   static size_t scratch_bytes(const QuantizedTask&) { return 0; }
   static void run(const QuantizedTask& task, const void* packed, void* scratch) {
@@ -127,7 +161,8 @@ struct InvariantProduct {
 
   static constexpr QuantizedKernels kernels() {
     typedef Kernel<4> Sizes;  // as for 8 bits
-    return {packed_bytes, pack, scratch_bytes, run, 0, Sizes::kPackRows, Sizes::kMC, Sizes::kNC};
+    return {packed_bytes,     prepares_rows, prepare_row, pack_parts, pack, scratch_bytes, run, 0,
+            Sizes::kPackRows, Sizes::kMC,    Sizes::kNC};
   }
 };
 

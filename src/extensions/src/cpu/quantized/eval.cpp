@@ -26,6 +26,8 @@ constexpr int64_t kStreamUnit = 64;
 // The packed rows of a GEMV or skinny product up to which each thread makes its own: the copies of all
 // threads would push larger ones out of the caches that they share.
 constexpr int64_t kOwnPackedBytes = 128 << 10;
+// Elements of x that an item normalises or packs for all threads, at least: a microsecond or two.
+constexpr int64_t kPackedElements = 4096;
 
 // Some rows of an array (M, N) from column n on.
 struct Block {
@@ -62,14 +64,10 @@ class QuantizedLayer {
     all_.x_row_stride = x.stride();
     all_.rows = all_.streamed ? M_ : kernels_.pack_rows;
     if (all_.streamed && packed_bytes() <= kOwnPackedBytes) return run_with_own_x(x);
-    if (!weights_.norm()) return run_with_shared_x(x);
+    if (!weights_.norm()) return run_with_shared_x(x, nullptr);
     cpu::RowMatrix normalised(M_, width(), itemsize_);
-    cpu::parallel_rows(M_, cpu::kNsPerNormed * static_cast<double>(width()), threads_,
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t m = begin; m < end; m++) normalise(x, m, normalised.memory());
-                       });
     all_.x_row_stride = normalised.stride();
-    run_with_shared_x(normalised);
+    run_with_shared_x(x, &normalised);
   }
 
  private:
@@ -93,15 +91,20 @@ class QuantizedLayer {
       }
       static thread_local int64_t packed_call = 0;  // whose x the scratch of this thread holds
       if (packed_call != this_call) {
-        for (int64_t m = 0; weights_.norm() && m < M_; m++) normalise(x, m, normalised);
-        kernels_.pack(task, packed);
+        for (int64_t m = 0; m < M_; m++) {
+          if (weights_.norm()) normalise(x, m, normalised);
+          kernels_.prepare_row(task, packed, m);
+        }
+        kernels_.pack(task, packed, 0, kernels_.pack_parts(task));
         packed_call = this_call;
       }
       run(task, packed, packed + packed_bytes(), 0, number);
     });
   }
 
-  void run_with_shared_x(const cpu::RowMatrix& x) {
+  // All threads share normalising and packing: first the rows, then parts of K of each panel.
+  void run_with_shared_x(const cpu::RowMatrix& given, cpu::RowMatrix* normalised) {
+    const cpu::RowMatrix& x = normalised ? *normalised : given;
     const auto task_of = [&](int64_t row, int64_t rows) {
       cpu::QuantizedTask task = all_;
       task.x = x.at(row);
@@ -110,8 +113,21 @@ class QuantizedLayer {
     };
     const cpu::PackedX packed_x(M_, all_.rows, kernels_.packed_bytes(all_),
                                 all_.streamed ? 1 : kernels_.task_rows / kernels_.pack_rows);
-    packed_x.pack(threads_,
-                  [&](int64_t row, int64_t rows, void* to) { kernels_.pack(task_of(row, rows), to); });
+    const bool prepares = kernels_.prepares_rows(all_);
+    const int64_t rows_of_item = divide_up(kPackedElements, std::max<int64_t>(width(), 1));
+    cpu::parallel_for(normalised || prepares ? divide_up(M_, rows_of_item) : 0, threads_, [&](int64_t item) {
+      for (int64_t m = item * rows_of_item; m < std::min(M_, (item + 1) * rows_of_item); m++) {
+        if (normalised) normalise(given, m, normalised->memory());
+        const int64_t first = packed_x.first_row(m);
+        if (prepares)
+          kernels_.prepare_row(task_of(first, packed_x.rows_of_panel(first)), packed_x.panel_of(m),
+                               m - first);
+      }
+    });
+    const int64_t parts = kernels_.pack_parts(all_), pieces = pieces_of_panel(packed_x.panels(), parts);
+    packed_x.pack(pieces, threads_, [&](int64_t row, int64_t rows, void* to, int64_t piece) {
+      kernels_.pack(task_of(row, rows), to, parts * piece / pieces, parts * (piece + 1) / pieces);
+    });
     all_.outputs = all_.streamed ? streamed_outputs()
                                  : cpu::outputs_of_task(weights_.outputs(), packed_x.row_blocks(), threads_,
                                                         kernels_.task_outputs);
@@ -121,6 +137,13 @@ class QuantizedLayer {
                    auto* const scratch = static_cast<std::byte*>(cpu::thread_scratch(scratch_bytes(task)));
                    run(task, packed, scratch, row, number);
                  });
+  }
+
+  // Into how many pieces a panel of so many parts is cut: all threads have work, of which no item is too
+  // small.
+  int64_t pieces_of_panel(int64_t panels, int64_t parts) const {
+    const int64_t most = std::min(parts, all_.rows * width() / kPackedElements);
+    return std::clamp<int64_t>(divide_up(int64_t{threads_}, panels), 1, std::max<int64_t>(most, 1));
   }
 
   // Cuts the results into tasks of at most so many outputs, and returns their number. Tasks of one matrix

@@ -51,11 +51,11 @@ VEC_FN F sum_in_order(F* vectors) {
 }
 
 template <class Codec, Element kElement>
-static void pack_gemv(const QuantizedTask& task, float* packed) {
+static void pack_gemv(const TaskWithOutliers& task, float* packed) {
   const GemvPacking<Codec> layout(task);
   memset(packed, 0, layout.floats() * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
+    auto* x = task.row_to_pack<kElement>(m);
     const int words = (int)layout.group_words;
     const int64_t stride = layout.rows * kLanes;
     for (int64_t first = 0; first < task.num_groups; first += kLanes) {
@@ -261,7 +261,11 @@ struct Gemv {
   static size_t packed_bytes(const QuantizedTask& task) {
     return GemvPacking<Codec>(task).floats() * sizeof(float);
   }
-  static void pack(const QuantizedTask& task, void* packed) {
+  static void prepare_row(const QuantizedTask&, void*, int64_t) {}
+  static int64_t pack_parts(const QuantizedTask&) {
+    return 1;
+  }  // scales of groups become relative at the end
+  static void pack(const TaskWithOutliers& task, void* packed, int64_t, int64_t) {
     Codec::in_fp_mode([&] { pack_gemv<Codec, kElement>(task, (float*)packed); });
   }
   static void run(const TaskWithOutliers& task, const void* packed) {

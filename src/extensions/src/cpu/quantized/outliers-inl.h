@@ -19,29 +19,32 @@ constexpr int32_t kNanRow = -1;  // as the only index of a row: its results are 
 
 inline int64_t max_outliers(int64_t K) { return K < 256 ? 4 : K < 4096 ? K / 64 : 64; }
 
-// A task of a GEMV or skinny path. The outliers of row m are the elements indices[ends[m - 1]] to
-// indices[ends[m] - 1].
+// A task of a GEMV or skinny path with the outliers of its rows. Memory: their numbers, their indices, then
+// copies of the rows that have any, with zeros instead of them.
 struct TaskWithOutliers : QuantizedTask {
-  const int64_t* ends;
-  const int32_t* indices;
+  void* memory;
 
-  int64_t begin(int64_t m) const { return m == 0 ? 0 : ends[m - 1]; }
-};
-
-// Memory: ends, indices, then copies of the rows with zeros instead of outliers.
-template <Element kElement>
-struct OutlierLayout {
-  typedef StorageOf<kElement> T;
-  int64_t K, rows;
-
-  explicit OutlierLayout(const QuantizedTask& task) : K(task.num_groups * task.group_size), rows(task.rows) {}
-
-  size_t bytes() const {
-    return rows * (sizeof(int64_t) + max_outliers(K) * sizeof(int32_t) + K * sizeof(T));
+  template <Element kElement>
+  static size_t bytes(const QuantizedTask& task) {
+    const int64_t K = task.num_groups * task.group_size;
+    return task.rows * ((1 + max_outliers(K)) * sizeof(int32_t) + K * sizeof(StorageOf<kElement>));
   }
-  int64_t* ends(void* memory) const { return (int64_t*)memory; }
-  int32_t* indices(void* memory) const { return (int32_t*)(ends(memory) + rows); }
-  T* zeroed_rows(void* memory) const { return (T*)(indices(memory) + rows * max_outliers(K)); }
+
+  int64_t K() const { return num_groups * group_size; }
+  int32_t* counts() const { return (int32_t*)memory; }
+  int32_t* indices(int64_t m) const { return counts() + rows + m * max_outliers(K()); }
+  template <Element kElement>
+  StorageOf<kElement>* zeroed_row(int64_t m) const {
+    return (StorageOf<kElement>*)indices(rows) + m * K();
+  }
+  template <Element kElement>
+  const StorageOf<kElement>* row(int64_t m) const {
+    return (const StorageOf<kElement>*)x + m * x_row_stride;
+  }
+  template <Element kElement>
+  const StorageOf<kElement>* row_to_pack(int64_t m) const {
+    return counts()[m] > 0 ? zeroed_row<kElement>(m) : row<kElement>(m);
+  }
 };
 
 // kOutlier times the robust mean of a row: means of |x| over 16 interleaved columns by up to 8 ranges of at
@@ -115,42 +118,34 @@ static int64_t list_outliers(const StorageOf<kElement>* x, int64_t K, int32_t* i
   return 1;
 }
 
-// Lists the outliers of the task's rows. Returns the task with zeros instead of them, for packing.
+// Lists the outliers of row m. If there are any, it is copied with zeros instead of them, for packing.
 template <Element kElement>
-static QuantizedTask zero_outliers(QuantizedTask task, void* memory) {
-  typedef StorageOf<kElement> T;
-  const OutlierLayout<kElement> layout(task);
-  const int64_t K = layout.K;
-  int64_t *const ends = layout.ends(memory), count = 0;
-  int32_t* const indices = layout.indices(memory);
-  for (int64_t m = 0; m < task.rows; m++)
-    ends[m] = count += list_outliers<kElement>((const T*)task.x + m * task.x_row_stride, K, indices + count);
-  if (count == 0) return task;
-  T* const rows = layout.zeroed_rows(memory);
-  for (int64_t m = 0, i = 0; m < task.rows; m++) {
-    memcpy(rows + m * K, (const T*)task.x + m * task.x_row_stride, K * sizeof(T));
-    for (; i < ends[m]; i++) {
-      if (indices[i] == kNanRow)
-        memset(rows + m * K, 0, K * sizeof(T));
-      else
-        rows[m * K + indices[i]] = 0;
-    }
+static void zero_outliers(const TaskWithOutliers& task, int64_t m) {
+  int32_t* const indices = task.indices(m);
+  const int64_t K = task.K(), count = list_outliers<kElement>(task.row<kElement>(m), K, indices);
+  task.counts()[m] = (int32_t)count;
+  if (count == 0) return;
+  auto* const row = task.zeroed_row<kElement>(m);
+  memcpy(row, task.row<kElement>(m), K * sizeof *row);
+  for (int64_t i = 0; i < count; i++) {
+    if (indices[i] == kNanRow)
+      memset(row, 0, K * sizeof *row);
+    else
+      row[indices[i]] = 0;
   }
-  task.x = rows;
-  task.x_row_stride = K;
-  return task;
 }
 
 // Adds the products of row m's outliers to y, kLanes outputs from n on.
 template <Element kElement>
 static __attribute__((noinline)) F add_outliers(const TaskWithOutliers& task, int64_t m, int64_t n, F y) {
   typedef StorageOf<kElement> T;
-  const T* const x = (const T*)task.x + m * task.x_row_stride;
+  const T* const x = task.row<kElement>(m);
+  const int32_t* const indices = task.indices(m);
   const int64_t left = task.outputs - n, count = left < kLanes ? left : kLanes;
   const uint32_t mask = (1u << task.bits) - 1;
   const int32_t group_size = task.group_size, quants_per_word = 32 / task.bits;
-  for (int64_t i = task.begin(m); i < task.ends[m]; i++) {
-    const int32_t k = task.indices[i];
+  for (int64_t i = 0; i < task.counts()[m]; i++) {
+    const int32_t k = indices[i];
     if (k == kNanRow) return set1(__builtin_nanf(""));
     const uint32_t* word = task.w + n * task.w_row_stride + k / quants_per_word;
     const T* scale = (const T*)task.scales + n * task.scales_row_stride + k / group_size;
@@ -175,7 +170,7 @@ static __attribute__((noinline)) F add_outliers(const TaskWithOutliers& task, in
 // The end of the epilogue of row m and kLanes outputs from n on: outliers, then the store.
 template <Element kElement>
 VEC_FN void store_outputs(const TaskWithOutliers& task, int64_t m, int64_t n, F y) {
-  if (task.begin(m) < task.ends[m]) y = add_outliers<kElement>(task, m, n, y);
+  if (task.counts()[m] > 0) y = add_outliers<kElement>(task, m, n, y);
   store_some<kElement>((StorageOf<kElement>*)task.y + m * task.y_row_stride + n, y, task.outputs - n);
 }
 

@@ -8,15 +8,16 @@
 #include "cpu/interface/quantized_kernels.h"
 #include "cpu/quantized/codec/amx-inl.h"
 #include "cpu/quantized/max_magnitude-inl.h"
+#include "cpu/quantized/outliers-inl.h"
 
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 constexpr int kMaxRowTiles = 2;
 
 // Packed x: [step][part][tile][pair of elements][lane], then float32 sums over quantization groups,
-// [group][tile][kLanes], then one scale for each row. A lane is a row; lanes beyond the last row are zero. Up
-// to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches; their sums are
-// stored twice.
+// [group][tile][kLanes], then one scale and one exponent for each row. A lane is a row; lanes beyond the last
+// row are zero. Up to kLanes / 2 rows take half as many lanes, so that less of x passes through the caches;
+// their sums are stored twice.
 struct Bf16Packing {
   int64_t rows, parts, steps, groups, tiles, lanes;
 
@@ -32,7 +33,8 @@ struct Bf16Packing {
   int64_t step_floats() const { return parts * tiles * tile_floats(); }
   int64_t sums() const { return steps * step_floats(); }
   int64_t row_scales() const { return sums() + groups * tiles * kLanes; }
-  size_t floats() const { return row_scales() + rows; }
+  int64_t row_exponents() const { return row_scales() + rows; }
+  size_t floats() const { return row_exponents() + rows; }
 };
 
 // Elements of x in units of 2^exponent; bfloat16 without denormals, as products use it.
@@ -81,8 +83,8 @@ static int row_exponent(const StorageOf<kElement>* x, int64_t K) {
 
 // The lanes of a tile for Codec::kStepsAtOnce steps, from `step` on.
 template <class Codec, Element kElement>
-static void pack_tile(const QuantizedTask& task, const Bf16Packing& layout, const int* exponents,
-                      int64_t step, int64_t tile, float* packed) {
+static void pack_tile(const TaskWithOutliers& task, const Bf16Packing& layout, int64_t step, int64_t tile,
+                      float* packed) {
   typedef PartsOfX<kElement> Parts;
   constexpr int kStepsAtOnce = Codec::kStepsAtOnce;
   F block[kSplitParts<kElement>][kStepsAtOnce][kLanes];
@@ -93,8 +95,8 @@ static void pack_tile(const QuantizedTask& task, const Bf16Packing& layout, cons
         for (auto& lanes : part) lanes[lane] = zero();
       continue;
     }
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + step * kBf16Step;
-    const F exponent = set1((float)exponents[m]);
+    auto* x = task.row_to_pack<kElement>(m) + step * kBf16Step;
+    const F exponent = set1(packed[layout.row_exponents() + m]);
     Parts first = Parts::of(x, exponent), last = Parts::of(x + (kStepsAtOnce - 1) * kBf16Step, exponent);
     for (auto& part : block) {
       const __m512i of_first = Parts::next(first), of_last = Parts::next(last);
@@ -112,30 +114,39 @@ static void pack_tile(const QuantizedTask& task, const Bf16Packing& layout, cons
     }
 }
 
+// The scale of row m and its exponent, which bfloat16 and float16 do not need.
 template <class Codec, Element kElement>
-static void pack_bf16_lanes(const QuantizedTask& task, const Bf16Packing& layout, float* packed) {
-  int exponents[kMaxRowTiles * kLanes];
-  float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
-  memset(sums, 0, layout.groups * layout.tiles * kLanes * sizeof(float));
+static void prepare_bf16_row(const TaskWithOutliers& task, const Bf16Packing& layout, float* packed,
+                             int64_t m) {
+  const int exponent =
+      kElement == Element::f32 ? row_exponent<kElement>(task.row_to_pack<kElement>(m), task.K()) : 0;
+  packed[layout.row_scales() + m] = ldexpf(1 / Codec::kStep, exponent);
+  packed[layout.row_exponents() + m] = (float)exponent;
+}
+
+// Packs the quantization groups from `begin` to `end` of all rows.
+template <class Codec, Element kElement>
+static void pack_bf16_lanes(const TaskWithOutliers& task, const Bf16Packing& layout, float* packed,
+                            int64_t begin, int64_t end) {
+  const int64_t sums_of_group = layout.tiles * kLanes;
+  float* const sums = packed + layout.sums();
+  memset(sums + begin * sums_of_group, 0, (end - begin) * sums_of_group * sizeof(float));
   for (int64_t m = 0; m < task.rows; m++) {
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    // bfloat16 and float16 need no common exponent.
-    exponents[m] =
-        kElement == Element::f32 ? row_exponent<kElement>(x, task.num_groups * task.group_size) : 0;
-    scales[m] = ldexpf(1 / Codec::kStep, exponents[m]);
-    const F exponent = set1((float)exponents[m]);
-    for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
+    auto* x = task.row_to_pack<kElement>(m) + begin * task.group_size;
+    const F exponent = set1(packed[layout.row_exponents() + m]);
+    for (int64_t g = begin; g < end; g++, x += task.group_size) {
       F sum = zero();
       for (int e = 0; e < task.group_size; e += kLanes)
         sum = add(sum, to_units<kElement>(load_as<kElement>(x + e), exponent));
-      float* group_sums = sums + g * layout.tiles * kLanes;
+      float* group_sums = sums + g * sums_of_group;
       group_sums[m] = _mm512_reduce_add_ps(sum) * Codec::kStep;
       if (layout.lanes < kLanes) group_sums[layout.lanes + m] = group_sums[m];
     }
   }
-  for (int64_t step = 0; step < layout.steps; step += Codec::kStepsAtOnce)
+  const int64_t steps_of_group = task.group_size / kBf16Step;
+  for (int64_t step = begin * steps_of_group; step < end * steps_of_group; step += Codec::kStepsAtOnce)
     for (int64_t tile = 0; tile < layout.tiles; tile++)
-      pack_tile<Codec, kElement>(task, layout, exponents, step, tile, packed);
+      pack_tile<Codec, kElement>(task, layout, step, tile, packed);
 }
 
 }  // namespace tiny_llm_ext::cpu::TINY_LLM_ISA

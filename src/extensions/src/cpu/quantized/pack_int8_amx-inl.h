@@ -11,7 +11,8 @@
 namespace tiny_llm_ext::cpu::TINY_LLM_ISA {
 
 // Packed x: [step][tile][four elements][lane], then float32 [group][2][lane]: the sums over the quantization
-// group, in the lanes of high digits, and the scales of the digits; then one scale for each row.
+// group, in the lanes of high digits, and the scales of the digits; then one scale and one exponent for each
+// row.
 //
 //               lanes 0-7           lanes 8-15
 //   one tile:   lane 3 m + d is digit d of row m (0 high, 1 middle, 2 low), up to 5 rows
@@ -36,7 +37,8 @@ struct Int8Packing {
 
   int64_t sums() const { return K / 4 * kTiles * kLanes; }
   int64_t row_scales() const { return sums() + groups * 2 * kLanes; }
-  size_t floats() const { return row_scales() + rows; }
+  int64_t row_exponents() const { return row_scales() + rows; }
+  size_t floats() const { return row_exponents() + rows; }
 };
 
 // The digits of a row in one quantization group.
@@ -76,25 +78,31 @@ struct GroupDigits {
   }
 };
 
+// The scale of row m and its exponent.
+template <Element kElement, int kTiles>
+static void prepare_int8_row(const TaskWithOutliers& task, const Int8Packing<kTiles>& layout, float* packed,
+                             int64_t m) {
+  const int exponent = row_exponent<kElement>(task.row_to_pack<kElement>(m), layout.K);
+  packed[layout.row_scales() + m] = ldexpf(1, exponent);
+  packed[layout.row_exponents() + m] = (float)exponent;
+}
+
+// Packs the quantization groups from `begin` to `end` of all rows.
 template <class Codec, Element kElement, int kTiles>
-static void pack_int8_lanes(const QuantizedTask& task, const Int8Packing<kTiles>& layout, float* packed) {
-  float exponents[Int8Packing<kTiles>::kMaxRows];
-  float *sums = packed + layout.sums(), *scales = packed + layout.row_scales();
-  memset(sums, 0, layout.groups * 2 * kLanes * sizeof(float));
-  for (int64_t m = 0; m < task.rows; m++) {
-    auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride;
-    const int exponent = row_exponent<kElement>(x, layout.K);
-    exponents[m] = (float)exponent;
-    scales[m] = ldexpf(1, exponent);
-  }
+static void pack_int8_lanes(const TaskWithOutliers& task, const Int8Packing<kTiles>& layout, float* packed,
+                            int64_t begin, int64_t end) {
+  const float* const exponents = packed + layout.row_exponents();
+  float* sums = packed + layout.sums() + begin * 2 * kLanes;
+  memset(sums, 0, (end - begin) * 2 * kLanes * sizeof(float));
+  packed += begin * task.group_size / 4 * kTiles * kLanes;
   F lanes[Codec::kSteps][kTiles][kLanes];
   for (auto& step : lanes)
     for (auto& tile : step)
       for (F& lane : tile) lane = zero();
-  for (int64_t group = 0; group < layout.groups; group++, sums += 2 * kLanes) {
+  for (int64_t group = begin; group < end; group++, sums += 2 * kLanes) {
     float* const x_scales = sums + kLanes;
     for (int64_t m = 0; m < task.rows; m++) {
-      auto* x = (const StorageOf<kElement>*)task.x + m * task.x_row_stride + group * task.group_size;
+      auto* x = task.row_to_pack<kElement>(m) + group * task.group_size;
       const auto group_digits = GroupDigits<Codec>::template of<kElement>(x, exponents[m]);
       for (int digit = 0; digit < kDigits; digit++) {
         const auto [tile, lane] = layout.lane_of(m, digit);

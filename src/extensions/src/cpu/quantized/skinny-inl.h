@@ -43,24 +43,31 @@ struct SkinnyPacking {
   }
 };
 
+// Packs the quantization groups from `begin` to `end`.
 template <class Codec, Element kElement>
-static void pack_skinny_quantized(const QuantizedTask& task, float* packed) {
+static void pack_skinny_quantized(const TaskWithOutliers& task, float* packed, int64_t begin, int64_t end) {
   const SkinnyPacking<Codec> layout(task);
   constexpr int kQuantsPerWord = 32 / Codec::kBits;
+  const int64_t group_operands = task.group_size / kQuantsPerWord * Codec::kOperands;
   int64_t batch = 0;
   for (int64_t first = 0; first < task.rows; first += kSkinnyBatch, packed += layout.batch_floats(batch)) {
     batch = layout.batch_rows(first);
     const int64_t rows = task.rows - first < batch ? task.rows - first : batch;
-    if (rows < batch) memset(packed, 0, layout.batch_floats(batch) * sizeof(float));
+    float* const operands = packed + begin * group_operands * batch;
+    float* const all_sums = packed + layout.sums(batch);
+    if (rows < batch) {
+      memset(operands, 0, (end - begin) * group_operands * batch * sizeof(float));
+      memset(all_sums + begin * batch, 0, (end - begin) * batch * sizeof(float));
+    }
     for (int64_t m = 0; m < rows; m++) {
-      auto* x = (const StorageOf<kElement>*)task.x + (first + m) * task.x_row_stride;
-      float* out = packed + m;
-      for (int64_t g = 0; g < task.num_groups; g++, x += task.group_size) {
+      auto* x = task.row_to_pack<kElement>(first + m) + begin * task.group_size;
+      float* out = operands + m;
+      for (int64_t g = begin; g < end; g++, x += task.group_size) {
         float x_f32[128];
         float sums[kLanes], sum = 0;
         store(sums, convert_group<Codec, kElement>(x, task.group_size, x_f32));
         for (float some : sums) sum += some;
-        packed[layout.sums(batch) + g * batch + m] = sum;
+        all_sums[g * batch + m] = sum;
         for (int e = 0; e < task.group_size; e += kQuantsPerWord)
           for (int operand = 0; operand < Codec::kOperands; operand++, out += batch)
             *out = Codec::pack_operand(x_f32 + e, operand);
@@ -193,8 +200,10 @@ struct Skinny {
   static size_t packed_bytes(const QuantizedTask& task) {
     return SkinnyPacking<Codec>(task).floats() * sizeof(float);
   }
-  static void pack(const QuantizedTask& task, void* packed) {
-    pack_skinny_quantized<Codec, kElement>(task, (float*)packed);
+  static void prepare_row(const QuantizedTask&, void*, int64_t) {}
+  static int64_t pack_parts(const QuantizedTask& task) { return task.num_groups; }
+  static void pack(const TaskWithOutliers& task, void* packed, int64_t begin, int64_t end) {
+    pack_skinny_quantized<Codec, kElement>(task, (float*)packed, begin, end);
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
     skinny_quantized<Codec, kElement>(task, (const float*)packed);

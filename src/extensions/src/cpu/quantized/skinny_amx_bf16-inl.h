@@ -21,9 +21,15 @@ struct SkinnyAmxBf16 {
   static constexpr int kMaxRows = kMaxRowTiles * kLanes;
 
   static size_t packed_bytes(const QuantizedTask& task) { return layout(task).floats() * sizeof(float); }
-  static void pack(const QuantizedTask& task, void* packed) {
+  static void prepare_row(const TaskWithOutliers& task, void* packed, int64_t m) {
     with_group_size(task, [&](auto group_size) {
-      pack_bf16_lanes<Codec<group_size()>, kElement>(task, layout(task), (float*)packed);
+      prepare_bf16_row<Codec<group_size()>, kElement>(task, layout(task), (float*)packed, m);
+    });
+  }
+  static int64_t pack_parts(const QuantizedTask& task) { return task.num_groups; }
+  static void pack(const TaskWithOutliers& task, void* packed, int64_t begin, int64_t end) {
+    with_group_size(task, [&](auto group_size) {
+      pack_bf16_lanes<Codec<group_size()>, kElement>(task, layout(task), (float*)packed, begin, end);
     });
   }
   static void run(const TaskWithOutliers& task, const void* packed) {

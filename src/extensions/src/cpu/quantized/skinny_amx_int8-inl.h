@@ -12,9 +12,14 @@ struct SkinnyAmxInt8 {
   static constexpr int kMaxRows = Layout::kMaxRows;
 
   static size_t packed_bytes(const QuantizedTask& task) { return Layout(task).floats() * sizeof(float); }
-  static void pack(const QuantizedTask& task, void* packed) {
+  static void prepare_row(const TaskWithOutliers& task, void* packed, int64_t m) {
+    with_denormals([&] { prepare_int8_row<kElement>(task, Layout(task), (float*)packed, m); });
+  }
+  static int64_t pack_parts(const QuantizedTask& task) { return task.num_groups; }
+  static void pack(const TaskWithOutliers& task, void* packed, int64_t begin, int64_t end) {
     with_group_size(task, [&](auto group_size) {
-      pack_int8_lanes<Int8TileCodec<kBits, group_size()>, kElement>(task, Layout(task), (float*)packed);
+      pack_int8_lanes<Int8TileCodec<kBits, group_size()>, kElement>(task, Layout(task), (float*)packed, begin,
+                                                                    end);
     });
   }
   static void run(const TaskWithOutliers& task, const void* packed) {
