@@ -28,27 +28,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         os.close(file)
 
 
-def limited(item: pytest.Item) -> Iterator[None]:
-    """Limit one phase of a test. Each phase has its own limit: pytest cancels it when a phase fails."""
+def start_clock(item: pytest.Item) -> None:
     limit = LIMIT_OF_SLOW_TESTS if item.get_closest_marker("slow") else LIMIT
     limit = float(os.environ.get("TINY_LLM_TEST_SECONDS", limit))
     faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[stderr])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Limit a test with its fixtures: once, because each watchdog is a new thread."""
+    start_clock(item)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    return (yield from limited(item))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    return (yield from limited(item))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    return (yield from limited(item))
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Start the clock again: pytest cancels it when a phase fails, and the next one may hang."""
+    if isinstance(node, pytest.Item):
+        start_clock(node)

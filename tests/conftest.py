@@ -1,4 +1,4 @@
-"""Settings of all tests. Nothing may import MLX before TF32 is off."""
+"""Settings of all tests. Nothing may import MLX or NumPy before their variables are set."""
 
 import os
 import signal
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 # MLX on CUDA reads this once, at its start. TF32 keeps 10 bits of a float32 factor; the tests need 24.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
+# NumPy reads this once. Its other threads wait for the next product by spinning, beside our kernels and other
+# test processes: with them, tests of kernels take up to three times the CPU.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import mlx.core as mx
 import pytest
