@@ -50,6 +50,15 @@ def test_the_timings_of_answers_that_wait_run_and_end(monkeypatch):
     assert (first.submitted_at, waiting.submitted_at, cancelled.submitted_at) == (100.0, 103.0, 106.75)
 
 
+def test_a_budget_that_is_given_is_used_whole_beside_answers(monkeypatch):
+    engine, clock = stepped_engine(16, 4, max_running=2, step_tokens=8, lookup=False), Clock(monkeypatch)
+    engine.submit(letters("a", 9))
+    clock.run(engine, 2)
+    engine.submit(letters("abc" * 4, 9))
+    clock.run(engine, 3)
+    assert engine.statistics().step_tokens == (1, 1, 8, 6, 2)
+
+
 def test_statistics_count_hits_drafts_and_preemptions(monkeypatch):
     engine, clock = stepped_engine(10, 4, max_running=2), Clock(monkeypatch)
     handles = [engine.submit(letters("abc" * 4, 16))]

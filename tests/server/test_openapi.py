@@ -34,6 +34,30 @@ GETS = {
 }  # fmt: skip
 
 
+SSE, LINES = "text/event-stream", "application/x-ndjson"
+# The schema of an answer, the type of a stream, and the schema of a request.
+OPERATIONS = {
+    "/v1/chat/completions": ("ChatAnswer", SSE, "ChatFields"),
+    "/v1/completions": ("CompletionAnswer", SSE, "CompletionFields"),
+    "/v1/responses": ("ResponseAnswer", SSE, "ResponseFields"),
+    "/v1/responses/input_tokens": ("ResponseTokens", None, "ResponseFields"),
+    "/v1/messages": ("AnthropicAnswer", SSE, "AnthropicFields"),
+    "/v1/messages/count_tokens": ("AnthropicTokens", None, "AnthropicPrompt"),
+    "/tokenize": ("Tokenized", None, "TokenizeFields"),
+    "/detokenize": ("Detokenized", None, "DetokenizeFields"),
+    "/api/chat": ("OllamaChatAnswer", LINES, "OllamaChat"),
+    "/api/generate": ("OllamaGenerateAnswer", LINES, "OllamaGenerate"),
+    "/api/show": ("OllamaModel", None, "ShowFields"),
+    "/api/tags": ("OllamaTags", None, None),
+    "/api/version": ("Version", None, None),
+    "/v1/models": ("ModelList", None, None),
+    "/v1/models/{name}": ("ModelCard", None, None),
+    "/health": ("Health", None, None),
+    "/ready": ("Health", None, None),
+    "/version": ("Version", None, None),
+}
+
+
 @pytest.fixture
 def document(server: RunningServer) -> dict:
     return server.get("/openapi.json").record
@@ -61,6 +85,29 @@ def test_every_route_that_needs_no_page_is_there(document: dict, server: Running
         assert str(answer.status) in operations[method.lower()]["responses"]
         assert answer.status in (200, 400)
     assert {*FIELDS, *GETS} == {*document["paths"]}
+
+
+def test_an_operation_names_its_answer_its_stream_and_its_request(document: dict) -> None:
+    assert document["paths"].pop("/metrics")["get"]["responses"]["200"]["content"] == {"text/plain": {}}
+    errors = {"400", "401", "403", "404", "405", "408", "413", "415", "429", "431", "500", "503"}
+    for path, operations in document["paths"].items():
+        answer, stream, request = OPERATIONS[path]
+        (operation,) = operations.values()
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer}"}}}
+        assert operation["responses"]["200"]["content"] == content | ({stream: {}} if stream else {})
+        assert operation["responses"].keys() == {"200", *errors}
+        asked = {"application/json": {"schema": {"$ref": f"#/components/schemas/{request}"}}}
+        body = {"required": True, "content": asked} if request else None
+        assert (operation.get("requestBody"), list(operations)) == (body, ["post" if request else "get"])
+        assert operation.get("security") == ([] if path in ("/health", "/ready") else None)
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    assert document["paths"]["/v1/models/{name}"]["get"]["parameters"] == [name]
+    assert document["openapi"] == "3.1.0"
+    assert document["security"] == [{"key": []}, {"header": []}, {}]
+    assert document["components"]["securitySchemes"] == {
+        "key": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    }
 
 
 def test_every_reference_has_a_target_and_every_pattern_is_portable(document: dict) -> None:
