@@ -94,6 +94,7 @@ def test_a_port_in_use_is_a_failure_before_anything_is_loaded() -> None:
 def test_the_address_of_a_server_that_is_loading_is_in_use() -> None:
     """Two servers that start at the same time: the second one ends before it loads anything."""
     with run.bind("127.0.0.1", 0) as taken:
+        assert taken.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)  # else no restart for a minute
         number = taken.getsockname()[1]
         with pytest.raises(Failure, match=rf"^--port: cannot listen at 127\.0\.0\.1, port {number}: Address"):
             serve.run_with(refuse_to_load, parse("--port", str(number)))

@@ -9,6 +9,7 @@ import pytest
 
 from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
+from tiny_llm.engine.draft_llm import relative_cost
 from tiny_llm.engine.lookup import PromptLookup
 from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
 from tiny_llm.sampling.grammar import Grammar
@@ -50,6 +51,16 @@ def test_a_draft_equal_to_the_model_is_always_right(llm):
         ((expected, expected_tokens, _),) = alone(llm, prompt)
         assert tokens[: len(expected_tokens)] == expected_tokens
         assert text.startswith(expected)
+
+
+def test_a_draft_costs_its_share_of_the_bytes(llm, weak, monkeypatch):
+    share = relative_cost(weak.model, llm.model)
+    assert share < 0.95
+    assert share * relative_cost(llm.model, weak.model) == pytest.approx(1)
+    seen = []
+    monkeypatch.setattr("tiny_llm.engine.engine.relative_cost", lambda *models: seen.append(models) or 0.0)
+    engine_with(llm, weak).close()
+    assert seen == [(weak.model, llm.model)]
 
 
 def test_a_draft_given_by_its_name_computes_like_its_model(llm):

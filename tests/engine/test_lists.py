@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm import NumericError, Sampling
-from tiny_llm.engine import EngineRequest, Timings
+from tiny_llm.engine import Engine, EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
 from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all, check_list_invariant
@@ -195,6 +195,25 @@ def test_answers_that_fill_the_context_to_its_last_position(llm, device, monkeyp
     assert max(offsets, default=context - 1) == context - 1  # of the decode steps on dense caches
     waits = [result.statistics.queued_seconds for result in results]
     assert 0 < waits[0] <= waits[-1]
+
+
+def test_a_list_has_an_engine_of_its_size(llm, monkeypatch):
+    """As many may wait as run, and as many again: none that the list submits is refused."""
+    made = []
+
+    def make(model, **options):
+        made.append(options)
+        return Engine(model, **options)
+
+    monkeypatch.setattr(engine_batch, "Engine", make)
+    requests = [request_of(llm, prompt, 3) for prompt in PROMPTS]
+    lengths = [len(request.prompt_ids) + 3 for request in requests]
+    answer_all(llm, requests, batch_size=4, prefill_tokens=100)
+    memory = batch_memory(llm.model, lengths, 4)
+    sizes = {"kv_memory": memory, "max_context": max(lengths), "step_tokens": 104}
+    limits = {"max_running": 4, "max_waiting": 8}
+    flags = {"prefix_cache": False, "grows": True, "batch_invariant": False}
+    assert made == [sizes | limits | flags]
 
 
 def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tiny_llm import server as server_package
 from tiny_llm.engine import EngineStatistics
 from tiny_llm.errors import EngineFailed, NumericError, QueueFull
+from tiny_llm.server.errors import ApiError
 from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS, Meter, Metrics
 from tiny_llm.server.models import Models
 
@@ -171,6 +172,15 @@ def test_refused_requests_are_counted_by_their_reasons(server: RunningServer) ->
     server.chat()
     expected = ["context_length_exceeded", "engine_failed", "host_not_allowed", "invalid_http"]
     assert refusals(server) == dict.fromkeys([*expected, "invalid_value", "not_found", "queue_full"], 1)
+
+
+def test_a_reason_without_a_name_is_another_one() -> None:
+    """A series for each unknown word could be any number of them."""
+    metrics = Metrics(Models({"fake": FakeEngine()}))
+    metrics.refuse(ApiError(418, "no coffee", code="teapot"))
+    name = "tiny_llm_requests_refused_total"
+    assert metrics.registry.get_sample_value(name, {"reason": OTHER}) == 1
+    assert metrics.registry.get_sample_value(name, {"reason": "teapot"}) is None
 
 
 def test_who_leaves_is_refused_nothing() -> None:
