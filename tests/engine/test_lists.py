@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import threading
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,6 +23,7 @@ from tiny_llm.generation import batching
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.tokens import next_logits
 from tiny_llm.models import dispatch_model
+from tiny_llm.sampling.grammar import Grammar
 
 from ..support.engine_requests import PROMPTS, read, request_of
 from ..support.gpu import on_a_gpu
@@ -214,6 +216,25 @@ def test_a_list_has_an_engine_of_its_size(llm, monkeypatch):
     limits = {"max_running": 4, "max_waiting": 8}
     flags = {"prefix_cache": False, "grows": True, "batch_invariant": False}
     assert made == [sizes | limits | flags]
+
+
+@pytest.mark.parametrize("device", [nullcontext, on_a_gpu])
+def test_all_parameters_of_a_request_reach_its_answer(llm, device):
+    with device():
+        stopped, free, written = answer_all(
+            llm,
+            [
+                request_of(llm, PROMPTS[0], logprobs=1, sampling={"stop": "there"}),
+                request_of(llm, PROMPTS[0], sampling={"temp": 5.0, "seed": 3}),
+                request_of(llm, PROMPTS[0], grammar=Grammar.regex("[a-z]{5}")),
+            ],
+            batch_size=2,
+        )
+    assert stopped.finish_reason == "stop"
+    assert {len(entry.top) for entry in stopped.logprobs} == {1}
+    assert free.text != llm.generate(PROMPTS[0], max_tokens=24).text
+    assert free.logprobs is None
+    assert re.fullmatch("[a-z]{5}", written.text)
 
 
 def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):

@@ -1,6 +1,7 @@
 """Prompts beside running answers: as many tokens as keep a step short, by steps whose time is given."""
 
 import random
+import time
 
 import pytest
 
@@ -132,12 +133,12 @@ def test_a_prompt_beside_drafts_grows_too():
 
 
 def test_a_step_that_failed_has_no_time(llm, engine, monkeypatch):
-    learned, logits = [], engine._steps.runner.logits
+    learned, begin, logits = [], time.monotonic(), engine._steps.runner.logits
 
     def fail(plan):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(engine._pace, "learn", lambda plan, seconds: learned.append(plan))
+    monkeypatch.setattr(engine._pace, "learn", lambda plan, seconds: learned.append(seconds))
     with monkeypatch.context() as patch:
         patch.setattr(engine._steps.runner, "logits", fail)
         (event,) = engine.submit(request_of(llm, PROMPTS[0]))
@@ -146,6 +147,8 @@ def test_a_step_that_failed_has_no_time(llm, engine, monkeypatch):
     read(engine.submit(request_of(llm, PROMPTS[0], 4)))
     engine.close()
     assert len(learned) == engine.statistics().steps > 0
+    assert min(learned) > 0
+    assert sum(learned) < time.monotonic() - begin
 
 
 def seconds_of_prompts(prompts, tokens, seconds, pace):

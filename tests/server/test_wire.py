@@ -92,6 +92,8 @@ FILES: dict[str, Exchanges] = {
             ({**SCORED, "n": 2}, {"script": ("A fox", "No")}),
             ({"stop": " fox"}, FOX),
             ({"max_tokens": 1}, FOX),
+            ({**TOOLS, "max_tokens": 9}, {"script": f"A fox.{CALL}"}),
+            ({**TOOLS, "stop": "Paris"}, {"script": f"A fox.{CALL}"}),
             (SAMPLED, FOX),
             ({"messages": TURNS, **TOOLS, "tool_choice": "none"}, FOX),
             ({**TOOLS, "tool_choice": "required", "parallel_tool_calls": False}, FOX),

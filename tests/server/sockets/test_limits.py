@@ -220,6 +220,13 @@ def test_texts_that_a_template_drops_have_a_limit_too() -> None:
             assert server.chat(messages=turns).status == status
 
 
+def test_what_a_template_makes_of_texts_has_a_limit_too() -> None:
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_with("{{ messages[0].content * 2 }}"))
+    with running(engine, max_prompt_chars=1000) as server:
+        for size, status in ((500, 200), (501, 400)):
+            assert server.chat(messages=[{"role": "user", "content": "a" * size}]).status == status
+
+
 def test_tools_are_a_part_of_the_prompt_and_of_its_limit(small_server: RunningServer) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "a" * 1000}}
     refused = small_server.chat(tools=[tool])
