@@ -103,7 +103,6 @@ class RequestState:
         other.status, other.arrival = self.status, self.arrival
         other.token_ids, other.pages, other.keys = self.token_ids[:], self.pages[:], self.keys[:]
         other.computed, other.furthest, other.registered = self.computed, self.furthest, self.registered
-        other.cached_tokens, other.prefill_end = self.cached_tokens, self.prefill_end
         return other
 
 
