@@ -155,7 +155,7 @@ def read_format(fields: ResponseFields) -> ResponseFormat | None:
     form = fields.text.format if fields.text else None
     if form is None:
         return None
-    schema = SchemaFormat(name=form.name, schema=form.schema, strict=form.strict)
+    schema = SchemaFormat(schema=form.schema)
     return ResponseFormat(type=form.type, json_schema=schema)
 
 

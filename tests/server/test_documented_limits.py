@@ -1,0 +1,35 @@
+"""The limits of the documentation are the defaults of the server."""
+
+from pathlib import Path
+
+from tiny_llm.server.settings import Settings
+
+DOCUMENT = Path(__file__).parents[2] / "docs/serving.md"
+MIB = 2**20
+
+
+def test_limits() -> None:
+    text = DOCUMENT.read_text()
+    section = text.partition("## Limits")[2].partition("## Options")[0]
+    rows = [row.split("|")[1:3] for row in section.splitlines() if row.startswith("| ")]
+    limits = {what.strip(): limit.strip() for what, limit in rows}
+    each = Settings()
+    expected = {
+        "body": f"{each.max_body // MIB} MiB, within {each.body_timeout:g} s",
+        "all bodies at a time": f"{each.max_bodies // MIB} MiB",
+        "header": f"{each.max_head // 2**10} KiB, within {each.head_timeout:g} s",
+        "text of a prompt": f"{each.max_prompt_chars // MIB} Mi characters",
+        "new grammars that are being compiled": f"{each.max_grammars}",
+        "prompts that are being encoded": f"{each.max_prompts}",
+        "`n` times the number of prompts": f"{each.max_choices}",
+        "`logit_bias`, `stop`, `tools`": f"{each.max_bias} entries, {each.max_stop} strings of "
+        f"{each.max_stop_chars} characters, {each.max_tools}",
+        "messages": f"{each.max_messages:,}",
+        "connections": f"{each.max_connections}",
+        "a client that does not read": f"{each.write_timeout:g} s",
+    }
+    for what, limit in expected.items():
+        (found,) = (limits[name] for name in limits if name.startswith(what))
+        assert found == limit or found.startswith((f"{limit},", f"{limit};")), what
+    assert f"after the first signal, {each.drain_timeout:g} unless given" in text
+    assert f"a comment line every {each.keep_alive_comment:g} s" in section
