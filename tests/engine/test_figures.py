@@ -2,7 +2,10 @@
 
 import time
 
+import mlx.core as mx
+
 from tiny_llm.engine import EngineRequest, EngineStatistics, Timings
+from tiny_llm.errors import NumericError
 from tiny_llm.sampling.params import Sampling
 
 from ..support.stepped_engine import likely_tokens, stepped_engine
@@ -57,6 +60,23 @@ def test_a_budget_that_is_given_is_used_whole_beside_answers(monkeypatch):
     engine.submit(letters("abc" * 4, 9))
     clock.run(engine, 3)
     assert engine.statistics().step_tokens == (1, 1, 8, 6, 2)
+
+
+def test_nan_after_a_right_draft_ends_the_answer(monkeypatch):
+    engine = stepped_engine(16, 4, max_running=1)
+    logits = engine.runner.logits
+
+    def spoil(plan):
+        given = logits(plan)
+        return given.at[-1].add(mx.nan) if plan.rows[-1].logits > 1 else given
+
+    monkeypatch.setattr(engine.runner, "logits", spoil)
+    handle = engine.submit(letters("abc" * 4, 16))
+    while engine.step():
+        pass
+    *_, last = handle
+    assert isinstance(last.error, NumericError)
+    assert (last.finish_reason, handle.timings[0].generated_tokens) == ("error", 1)
 
 
 def test_statistics_count_hits_drafts_and_preemptions(monkeypatch):

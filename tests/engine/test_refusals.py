@@ -7,6 +7,7 @@ import pytest
 from tiny_llm.engine import Engine, EngineRequest
 from tiny_llm.errors import (
     ArgumentError,
+    ArgumentTypeError,
     Draining,
     QueueFull,
     RefusedArgument,
@@ -25,6 +26,11 @@ def test_too_many_requests_are_refused(llm):
             engine.submit(request_of(llm, PROMPTS[1]))
         first.cancel()
         assert read(second) == alone(llm, PROMPTS[1])
+
+
+def test_what_is_no_request_is_refused(engine):
+    with pytest.raises(ArgumentTypeError, match=r"request: got a str, expected an EngineRequest"):
+        engine.submit("Once")
 
 
 def test_a_draining_engine_finishes_and_accepts_nothing(llm, engine):
