@@ -223,12 +223,13 @@ def test_all_parameters_of_a_request_reach_its_answer(llm, device, monkeypatch):
     if device is on_a_gpu:
         monkeypatch.setattr(engine_batch, "Engine", None)  # dense caches are faster
     with device():
-        stopped, free, written = answer_all(
+        stopped, free, written, short = answer_all(
             llm,
             [
                 request_of(llm, PROMPTS[0], logprobs=1, sampling={"stop": "there"}),
                 request_of(llm, PROMPTS[0], sampling={"temp": 5.0, "seed": 3}),
                 request_of(llm, PROMPTS[0], grammar=Grammar.regex("[a-z]{5}")),
+                request_of(llm, PROMPTS[0], 3),
             ],
             batch_size=2,
         )
@@ -237,6 +238,7 @@ def test_all_parameters_of_a_request_reach_its_answer(llm, device, monkeypatch):
     assert free.text != llm.generate(PROMPTS[0], max_tokens=24).text
     assert free.logprobs is None
     assert re.fullmatch("[a-z]{5}", written.text)
+    assert (len(short.token_ids), short.finish_reason) == (3, "length")
 
 
 def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):

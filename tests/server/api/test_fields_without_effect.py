@@ -37,5 +37,10 @@ def test_a_field_that_has_no_effect_is_accepted_where_it_would_have_none(
     assert (refused.status, refused.error["param"], refused.error["code"]) == (400, name, "unsupported_value")
 
 
+def test_the_first_field_by_name_is_refused(server: RunningServer) -> None:
+    refused = server.complete(**{name: other for name, (_, other) in WITHOUT_EFFECT.items()})
+    assert refused.error["param"] == min(WITHOUT_EFFECT)
+
+
 def test_every_field_without_effect_is_known() -> None:
     assert NOT_HONOURED.keys() == WITHOUT_EFFECT.keys()
