@@ -152,11 +152,11 @@ def read_blocks(place: str, message: AnthropicMessage, blocks: list[ContentBlock
                     raise bad_value(where, "name and input")
                 arguments = msgspec.json.encode(block.input).decode()
                 function = FunctionCall(name=block.name, arguments=arguments)
-                calls.append(ToolCall(function=function, id=block.id))
+                calls.append(ToolCall(function=function))
             case "tool_result" if message.role == "user":
                 result = read_result(f"{where}.content", block.content or "")
                 result = FAILED + result if block.is_error else result
-                yield Message(role="tool", content=result, tool_call_id=block.tool_use_id)
+                yield Message(role="tool", content=result)
             case kind if kind in DROPPED:
                 pass
             case _:

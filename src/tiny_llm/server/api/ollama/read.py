@@ -147,7 +147,6 @@ def read_messages(messages: list[OllamaMessage]) -> Iterator[Message]:
                 function=FunctionCall(
                     name=call.function.name, arguments=msgspec.json.encode(call.function.arguments).decode()
                 ),
-                id=call.id,
             )
             for call in message.tool_calls or ()
         ]
@@ -156,7 +155,6 @@ def read_messages(messages: list[OllamaMessage]) -> Iterator[Message]:
             content=message.content or "",
             reasoning_content=message.thinking,
             tool_calls=calls or None,
-            tool_call_id=message.tool_call_id,
         )
 
 

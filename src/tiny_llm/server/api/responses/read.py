@@ -121,13 +121,13 @@ def read_item(place: str, item: Item) -> Message | None:
         case "function_call":
             if item.name is None or item.arguments is None:
                 raise bad_value(place, "name and arguments")
-            call = ToolCall(function=FunctionCall(name=item.name, arguments=item.arguments), id=item.call_id)
+            call = ToolCall(function=FunctionCall(name=item.name, arguments=item.arguments))
             return Message(role="assistant", tool_calls=[call])
         case "function_call_output":
             if item.output is None:
                 raise bad_value(f"{place}.output", "a text, got null")
             content = read_parts(f"{place}.output", item.output)
-            return Message(role="tool", content=content, tool_call_id=item.call_id)
+            return Message(role="tool", content=content)
         case "reasoning":
             return None
         case _:
