@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+BLOCK = 2**20  # scores computed at a time: new memory for larger arrays takes longer than the arithmetic
 
 
 class Attention(NamedTuple):
@@ -82,21 +83,40 @@ def attention(
         sizes = {"n_q": int(n_q[b]), "n_k": int(n_k[b]), "start": int(start[b])}
         seen[b] = visible_keys(L, S, **sizes, causal=causal, window=window)
     real_row = np.arange(L)[:, None] < np.asarray(n_q)[..., None, None, None]
+    bias = np.zeros((1, 1))
+    if isinstance(mask, np.ndarray):
+        mask = np.broadcast_to(mask, (*batch, heads, L, S))
+        seen = seen & (mask if mask.dtype == bool else mask != -np.inf)
+        bias = bias if mask.dtype == bool else mask
+    bias = np.broadcast_to(bias, (*batch, heads, L, S))
+    sink = np.full((*batch, heads, L, 1), -np.inf)
+    if sinks is not None:
+        sink = np.where(real_row, sinks[:, None, None], sink)
 
+    answer = Attention(np.zeros((*batch, heads, L, v.shape[-1])), np.zeros((*batch, heads, L)))
+    scale = E**-0.5 if scale is None else scale
+    count = max(1, BLOCK // max(1, answer.lse[..., :1].size * S))
+    for rows in (slice(first, first + count) for first in range(0, L, count)):
+        part = (x[..., rows, :] for x in (q, bias, seen, sink))
+        answer.out[..., rows, :], answer.lse[..., rows] = _rows(*part, k, v, scale, softcap)
+    return answer
+
+
+def _rows(
+    q: Array,
+    bias: Array,
+    seen: NDArray[np.bool_],
+    sink: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    softcap: float | None,
+) -> Attention:
     with np.errstate(all="ignore"):
-        score = (E**-0.5 if scale is None else scale) * (q @ k.swapaxes(-1, -2))
+        score = scale * (q @ k.swapaxes(-1, -2))
         if softcap is not None:
             score = softcap * np.tanh(score / softcap)
-        if isinstance(mask, np.ndarray) and mask.dtype == bool:
-            seen = seen & mask
-        elif isinstance(mask, np.ndarray):
-            seen = seen & (mask != -np.inf)
-            score = score + mask
-        score = np.where(seen, score, -np.inf)
-        sink = np.full((*batch, heads, L, 1), -np.inf)
-        if sinks is not None:
-            sink = np.where(real_row, sinks[:, None, None], sink)
-
+        score = np.where(seen, score + bias, -np.inf)
         top = np.maximum(score.max(axis=-1, keepdims=True, initial=-np.inf), sink)
         zero = np.where(top == -np.inf, 0.0, top)  # the subtrahend, safe where nothing is visible
         weight = np.exp(score - zero)
