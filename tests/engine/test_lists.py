@@ -21,6 +21,7 @@ from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machin
 from tiny_llm.errors import ArgumentError, StepFailed
 from tiny_llm.generation import batching
 from tiny_llm.generation.loaded import LoadedModel
+from tiny_llm.generation.result import Statistics
 from tiny_llm.generation.tokens import next_logits
 from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.grammar import Grammar
@@ -253,12 +254,11 @@ def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):
         return handle
 
     monkeypatch.setattr(engine_batch.Engine, "submit", submit_at)
-    timings = Timings("length", 4, queue_seconds=20, first_token_seconds=50, seconds=110)
+    timings = Timings("length", 5, queue_seconds=20, first_token_seconds=50, seconds=110)
     monkeypatch.setattr(Answer, "timings", lambda answer, now: timings)
     for number, result in enumerate(llm.generate(PROMPTS[:2], max_tokens=4), start=1):
-        statistics = result.statistics
-        assert statistics.queued_seconds == number + 20
-        assert (statistics.time_to_first_token, statistics.decode_seconds) == (30, 60)
+        prompt_tokens = len(llm.tokenizer.encode(PROMPTS[number - 1]))
+        assert result.statistics == Statistics(prompt_tokens, 5, 30, 60, number + 20, cached_tokens=0)
 
 
 def test_many_log_probabilities_of_a_token(llm):

@@ -54,6 +54,15 @@ def test_a_child_that_is_forked_before_computes() -> None:
     assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
 
 
+def test_a_process_that_ends_while_an_engine_computes_closes_it() -> None:
+    """By itself: a thread that computes while Python ends could crash it."""
+    endless = "EngineRequest(prompt_ids=[5], sampling=Sampling(ignore_eos=True))"
+    begin = f"from tiny_llm import Sampling\nhandle = Engine(llm).submit({endless})\nnext(handle)\n"
+    last = "import atexit\natexit.register(lambda: print(list(handle)[-1].finish_reason))\n"
+    result = run_python("-c", f"{last}{LOAD}{begin}")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "cancelled\n", "")
+
+
 def test_our_operations_are_not_exported(tmp_path: Path) -> None:
     file, query = str(tmp_path / "f.mlxfn"), mx.zeros((1, 1, 4, 8))
     message = "Unable to serialize primitive tiny_llm_ext::Attention"
