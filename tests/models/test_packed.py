@@ -1,6 +1,7 @@
 """Steps of packed requests over pages give each request the logits that it gets alone."""
 
 import copy
+import io
 import sys
 from contextlib import nullcontext
 
@@ -17,6 +18,7 @@ from tiny_llm.runtime.extension import load_extension
 from ..support.gpu import on_a_gpu
 from ..support.models.checkpoints import VOCABULARY, checkpoint
 from ..support.models.logits import TOLERANCE, assert_logits
+from ..support.refusal import refused
 
 LAYERS, PAGE = 2, 8
 LONG = [9, 4, 0, 12, 7, 1, 8, 10]
@@ -228,6 +230,29 @@ def test_a_pending_step_does_not_refer_to_its_python_object():
     pending = sys.getrefcount(batch.step)
     mx.eval(logits)
     assert pending == before
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_the_blocks_of_a_step_are_one_operation():
+    """From one operation to the next MLX takes longer than a region of the thread pool."""
+    model = model_of(dtype=mx.bfloat16)
+    storage = storage_of(model)
+    text = io.StringIO()
+    mx.export_to_dot(text, packed_logits(model, Batch(requests(), storage), storage))
+    assert len(model.layers_inner) > 1
+    assert text.getvalue().count("PackedDecoderBlocks") == 1
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("argument", ["key_pages", "value_pages"])
+def test_blocks_without_pages_are_refused(argument):
+    model = model_of(dtype=mx.bfloat16)
+    storage = storage_of(model)
+    batch, x = Batch(requests(), storage), mx.zeros((1, 1, model.hidden_size), mx.bfloat16)
+    blocks = PackedBlocks(model).operations(x, batch)
+    pages = {"key_pages": storage.keys, "value_pages": storage.values}
+    with refused(argument, function="PackedDecoderBlocks"):
+        load_extension().DecoderBlock.packed(blocks, x, **(pages | {argument: []}), step=batch.step)
 
 
 def test_positions_beyond_those_of_the_model_are_refused():

@@ -78,7 +78,7 @@ def test_a_block_is_nothing_but_its_operation():
     text = io.StringIO()
     mx.export_to_dot(text, model.layers_inner[0](x, 3, cache[0], "causal"))
     operations = re.findall(r'label ?= ?"(\w+)"', text.getvalue())
-    assert operations == ["PackedDecoderBlock"]
+    assert operations == ["PackedDecoderBlocks"]
 
 
 @each_dtype

@@ -141,21 +141,25 @@ void define_decoder_block(nb::module_& m) {
                   "-> tuple[mlx.core.array, list[tuple[mlx.core.array, mlx.core.array]]]"),
           "x (B, L, K) through the block: a result like x, and the caches with the new tokens.\n\n"
           "Caches and offset are those of `cached_attention`.")
-      .def(
+      .def_static(
           "packed",
-          [](const Decoder& decoder, const mx::array& x, const mx::array& key_pages,
-             const mx::array& value_pages, const StepHandle& handle, mx::StreamOrDevice stream) {
-            const auto [y, keys, values] =
-                packed_decoder_block(decoder.parts, x, key_pages, value_pages, handle.step, stream);
-            return std::tuple(y, keys, values);
+          [](const std::vector<const Decoder*>& blocks, const mx::array& x,
+             const std::vector<mx::array>& key_pages, const std::vector<mx::array>& value_pages,
+             const StepHandle& handle, mx::StreamOrDevice stream) {
+            Blocks parts;
+            for (const Decoder* block : blocks) parts.push_back(block->parts);
+            PackedResult result =
+                packed_decoder_blocks(parts, x, key_pages, value_pages, handle.step, stream);
+            return std::tuple(result.x, result.key_pages, result.value_pages);
           },
-          "x"_a, "key_pages"_a, "value_pages"_a, "step"_a, nb::kw_only(), "stream"_a = nb::none(),
-          nb::sig(
-              "def packed(self, x: mlx.core.array, key_pages: mlx.core.array, value_pages: mlx.core.array, "
-              "step: PackedStep, *, stream: mlx.core.Stream | mlx.core.Device | None = None) "
-              "-> tuple[mlx.core.array, mlx.core.array, mlx.core.array]"),
-          "x (1, T, K), the rows of a step, through the block: a result like x, key pages, value pages.\n\n"
-          "The pages (P, H, page, E) are written in place, as by `store_kvcache`.");
+          "blocks"_a, "x"_a, "key_pages"_a, "value_pages"_a, "step"_a, nb::kw_only(), "stream"_a = nb::none(),
+          nb::sig("def packed(blocks: collections.abc.Sequence[DecoderBlock], x: mlx.core.array, "
+                  "key_pages: collections.abc.Sequence[mlx.core.array], "
+                  "value_pages: collections.abc.Sequence[mlx.core.array], step: PackedStep, *, "
+                  "stream: mlx.core.Stream | mlx.core.Device | None = None) "
+                  "-> tuple[mlx.core.array, list[mlx.core.array], list[mlx.core.array]]"),
+          "x (1, T, K), the rows of a step, through the blocks: a result like x, key pages, value pages.\n\n"
+          "Each block has pages (P, H, page, E), which are written in place, as by `store_kvcache`.");
 }
 
 void define_packed_step(nb::module_& m) {

@@ -583,19 +583,20 @@ class DecoderBlock:
         Caches and offset are those of `cached_attention`.
         """
 
+    @staticmethod
     def packed(
-        self,
+        blocks: Sequence[DecoderBlock],
         x: mlx.core.array,
-        key_pages: mlx.core.array,
-        value_pages: mlx.core.array,
+        key_pages: Sequence[mlx.core.array],
+        value_pages: Sequence[mlx.core.array],
         step: PackedStep,
         *,
         stream: mlx.core.Stream | mlx.core.Device | None = None,
-    ) -> tuple[mlx.core.array, mlx.core.array, mlx.core.array]:
+    ) -> tuple[mlx.core.array, list[mlx.core.array], list[mlx.core.array]]:
         """
-        x (1, T, K), the rows of a step, through the block: a result like x, key pages, value pages.
+        x (1, T, K), the rows of a step, through the blocks: a result like x, key pages, value pages.
 
-        The pages (P, H, page, E) are written in place, as by `store_kvcache`.
+        Each block has pages (P, H, page, E), which are written in place, as by `store_kvcache`.
         """
 
 class PackedStep:

@@ -95,12 +95,12 @@ def packed_logits(
     with batch_invariant(batch.batch_invariant):
         x = model.embedding(batch.token_ids)[None]
         operations = (blocks or PackedBlocks(model)).operations(x, batch)
-        for layer, block in enumerate(model.layers_inner):
-            if operations is None:
+        if operations is None:
+            for layer, block in enumerate(model.layers_inner):
                 x = _run_layers(block, x, batch, storage, layer)
-                continue
-            x, storage.keys[layer], storage.values[layer] = operations[layer](
-                x, storage.keys[layer], storage.values[layer], batch.step
+        else:  # one operation for all: from one to the next MLX takes microseconds
+            x, storage.keys, storage.values = load_extension().DecoderBlock.packed(
+                operations, x, storage.keys, storage.values, batch.step
             )
         if not batch.logit_rows:  # a chunk inside a prompt
             nothing: mx.array = x[0, :0]
@@ -112,11 +112,11 @@ def packed_logits(
 
 
 def _packed_operation(block: TransformerBlock, x: mx.array, batch: Batch) -> Any | None:
-    """From x [1, T, hidden], the key and value pages and a step to the output of the block and the pages."""
+    """The native operation of a block; None if there is none."""
     if mx.default_device() != mx.cpu or cpu_kernels(x.dtype) is None:
         return None
     fused = fused_operation(block, x.dtype, block.self_attn.rope.table(max(batch.contexts), 0))
-    return None if fused is None else fused.operation.packed
+    return None if fused is None else fused.operation
 
 
 def _run_layers(

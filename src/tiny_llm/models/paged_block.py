@@ -57,7 +57,9 @@ def run_on_pages(
     y: mx.array
     # -1 would make MLX add a reshape even where the shape is unchanged.
     joined = packed.reshape(1, len(caches) * length, x.shape[2])
-    y, keys, values = fused.operation.packed(joined, keys, values, step)
+    y, (keys,), (values,) = load_extension().DecoderBlock.packed(
+        [fused.operation], joined, [keys], [values], step
+    )
     pool.replace_storage(keys, values)
     y = y.reshape(packed.shape)
     if active is None:

@@ -1,8 +1,10 @@
-// CPU evaluation of a decoder block over pages.
+// CPU evaluation of decoder blocks over pages.
 #include "block/packed_block.h"
 
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/dtype.h"
@@ -131,27 +133,45 @@ class AppendAndAttend {
   int64_t Hq_ = 0, Hkv_ = 0;
 };
 
+// A block with what it reads and writes; made before the step runs.
+struct Block {
+  std::shared_ptr<const DecoderParts> parts;
+  cpu::RowReader cos, sin;
+  Pages keys, values;
+};
+
 }  // namespace
 
-void PackedDecoderBlock::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
-  check_pages(inputs, throws_runtime_error(name()));
+void PackedDecoderBlocks::eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) {
+  for (size_t i = 1; i < inputs.size(); i += 2)
+    check_pages(inputs[i], inputs[i + 1], throws_runtime_error(name()));
   cpu::allocate_for(outputs[0]);
-  for (int i = 1; i < 3; i++) outputs[i].copy_shared_buffer(inputs[i]);
+  for (size_t i = 1; i < inputs.size(); i++) outputs[i].copy_shared_buffer(inputs[i]);
   if (step_->rows() == 0) return;
   const mx::array& x = inputs[0];
   const auto pages_of = [](mx::array& pages) { return Pages{pages.data<std::byte>(), pages.shape(0)}; };
-  cpu::enqueue(stream(), [parts = parts_, step = step_, element = element_of(x.dtype()),
-                          reader = cpu::RowReader(x), cos = cpu::RowReader(parts_->cos),
-                          sin = cpu::RowReader(parts_->sin), keys = pages_of(outputs[1]),
-                          values = pages_of(outputs[2]), result = cpu::memory_of(outputs[0]),
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < blocks_.size(); i++) {
+    const auto& parts = blocks_[i];
+    blocks.push_back({parts, cpu::RowReader(parts->cos), cpu::RowReader(parts->sin),
+                      pages_of(outputs[2 * i + 1]), pages_of(outputs[2 * i + 2])});
+  }
+  cpu::enqueue(stream(), [blocks = std::move(blocks), step = step_, element = element_of(x.dtype()),
+                          reader = cpu::RowReader(x), width = x.shape(2), result = cpu::memory_of(outputs[0]),
                           kernels = &kernels_, threads = threads_for(step_->rows(), x.dtype())] {
     try {
-      const cpu::RowMatrix rows(reader, step->rows(), size_of(element), threads);
-      AppendAndAttend attention(*parts, *step, element, cos, sin, keys, values, *kernels, threads);
-      cpu::BlockOperations(*parts, step->rows(), element, result.data, *kernels, threads)
-          .run(rows, [&](const std::vector<cpu::BlockRows>& heads, std::byte* attended) {
-            attention.run(heads, attended);
-          });
+      std::optional<cpu::RowMatrix> rows;
+      rows.emplace(reader, step->rows(), size_of(element), threads);
+      for (const Block& block : blocks) {
+        AppendAndAttend attention(*block.parts, *step, element, block.cos, block.sin, block.keys,
+                                  block.values, *kernels, threads);
+        cpu::BlockOperations(*block.parts, step->rows(), element, result.data, *kernels, threads)
+            .run(*rows, [&](const std::vector<cpu::BlockRows>& heads, std::byte* attended) {
+              attention.run(heads, attended);
+            });
+        // The next block reads the result in place: its last product, which alone writes it, no longer does.
+        rows.emplace(result.data, width, size_of(element));
+      }
     } catch (...) {
       cpu::fill_with_nan(result);  // the slots of the step may be written
       throw;
