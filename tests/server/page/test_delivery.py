@@ -8,8 +8,8 @@ import pytest
 
 from tiny_llm.server.page import files
 
-from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, running
+from ...support.serving.fake_engine import FakeEngine
+from ...support.serving.running import RunningServer, running
 
 PATHS = [file.path for file in files.page_files()]
 
