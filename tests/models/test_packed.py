@@ -148,16 +148,10 @@ def test_weights_of_other_forms(bits):
     assert_logits(actual, mx.concatenate([alone(model, each.token_ids)[-1:] for each in requests()]))
 
 
-@pytest.mark.usefixtures("layer_by_layer")
-def test_free_slots_influence_nothing_layer_by_layer():
-    assert_free_slots_influence_nothing()
-
-
-def test_free_slots_influence_nothing():
-    assert_free_slots_influence_nothing()
-
-
-def assert_free_slots_influence_nothing():
+@pytest.mark.parametrize("form", ["native", "layer_by_layer"])
+def test_free_slots_influence_nothing(form, request):
+    if form != "native":
+        request.getfixturevalue(form)
     model = model_of()
     clean, stale = storage_of(model), storage_of(model, fill=float("nan"))
     expected = packed_logits(model, Batch(requests(), clean), clean)
