@@ -51,9 +51,16 @@ def test_a_request_that_waits_is_answered_after_a_step_that_failed(llm, monkeypa
         running = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True}))
         next(running)
         waiting = engine.submit(request_of(llm, PROMPTS[1]))
-        with monkeypatch.context() as patch:
-            patch.setattr(engine._steps.runner, "logits", lambda plan: 1 / 0)
-            assert list(running)[-1].finish_reason == "error"
+        runner, faults = engine._steps.runner, [ZeroDivisionError()]
+        logits = runner.logits
+
+        def fail_once(plan):
+            if faults:
+                raise faults.pop()
+            return logits(plan)
+
+        monkeypatch.setattr(runner, "logits", fail_once)
+        assert list(running)[-1].finish_reason == "error"
         assert read(waiting) == alone(llm, PROMPTS[1])
 
 

@@ -61,3 +61,14 @@ def test_pages_that_are_made_when_they_are_used_are_never_more_than_the_pool(cpu
         *_, last = engine.submit(request)
     assert last.finish_reason == "length"
     assert grown == [2, 3, 4, 6, 9, 10]
+
+
+def test_a_page_that_is_made_when_it_is_used_can_be_a_copy(cpu_llm):
+    """Each answer to a prompt has its own copy of the last page, perhaps one that was not there before."""
+    request = EngineRequest(prompt_ids=range(5, 15), n=3, sampling=Sampling(temp=1, seed=4, max_tokens=12))
+    answers = []
+    for grows in (False, True):
+        with Engine(cpu_llm, max_context=80, page_size=8, grows=grows) as engine:
+            tokens = [(event.choice, token) for event in engine.submit(request) for token in event.token_ids]
+            answers.append(sorted(tokens, key=lambda each: each[0]))
+    assert answers[0] == answers[1]
