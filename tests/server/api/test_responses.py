@@ -113,7 +113,7 @@ def test_an_answer_repeats_its_request(server: RunningServer, monkeypatch: pytes
     assert (record["object"], record["model"], record["status"]) == ("response", "fake", "completed")
     usage = record["usage"]
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
-    assert usage["input_tokens_details"] == {"cached_tokens": 3}
+    assert usage["input_tokens_details"] == {"cached_tokens": 3, "cache_write_tokens": 0}
     assert record["output"][0]["content"][0]["annotations"] == []
 
 
@@ -221,7 +221,7 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
     events = list(client.responses.create(model="fake", input="Hi", stream=True))
     server.engine.failure = None
     assert events[-1].type == "response.failed"
-    assert events[-1].response.error.code == "internal_error"
+    assert events[-1].response.error.code == "server_error"
     assert "internal detail" not in events[-1].model_dump_json()
 
 

@@ -11,6 +11,11 @@ class CachedTokens(Struct):
     cached_tokens: int
 
 
+class InputTokens(Struct):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
 class ReasoningTokens(Struct):
     reasoning_tokens: int
 
@@ -62,7 +67,7 @@ class CompletionAnswer(Struct):
 
 class ResponseUsage(Struct):
     input_tokens: int
-    input_tokens_details: CachedTokens
+    input_tokens_details: InputTokens
     output_tokens: int
     total_tokens: int
 

@@ -54,7 +54,7 @@ class ResponseForm:
 
     def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
         failed = self._response(job, "failed", None)
-        failed["error"] = {"code": error.code or "server_error", "message": error.message}
+        failed["error"] = {"code": "server_error", "message": error.message}  # of the codes that clients know
         yield self.chunk(job, {"type": "response.failed", "response": failed})
 
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def repeat(fields: ResponseFields) -> dict[str, bytes]:
 def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
         "output_tokens": usage.generated,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.generated,
@@ -122,6 +122,7 @@ class ResponseChoice:
         self._new: list[dict[str, Any]] = []  # log probabilities of tokens whose text has not been sent
         self._logprobs: dict[int, list[dict[str, Any]]] = {}  # of the texts, by the index of their block
         self.finish_reason: str | None = None
+        self._cut: Block | None = None  # by the limit of tokens
 
     @property
     def reasoning_tokens(self) -> int:
@@ -138,11 +139,13 @@ class ResponseChoice:
                 self._new = []  # of reasoning or a call
         if self.finish_reason is not None:
             for step in self._blocks.close():
+                if self.finish_reason == "length" and step.block.call is None:
+                    self._cut = step.block
                 self._taken(step.block)  # such as that of the end token
                 yield from self._events(step)
 
     def whole(self) -> dict[str, Any]:
-        return {"output": [self._item(block, "completed") for block in self._blocks.blocks]}
+        return {"output": [self._ended(block) for block in self._blocks.blocks]}
 
     def _events(self, step: Step) -> Iterator[dict[str, Any]]:
         block = step.block
@@ -158,7 +161,7 @@ class ResponseChoice:
                     yield {"type": "response.content_part.added", **place, **part}
             case Closed():
                 yield from self._ends(block, place)
-                item["item"] = self._item(block, "completed")
+                item["item"] = self._ended(block)
                 yield {"type": "response.output_item.done", **item}
             case _:
                 place["content_index"] = 0
@@ -190,9 +193,12 @@ class ResponseChoice:
             self._logprobs.setdefault(block.index, []).extend(new)
         return new
 
+    def _ended(self, block: Block) -> dict[str, Any]:
+        return self._item(block, "incomplete" if block is self._cut else "completed")
+
     def _item(self, block: Block, status: str) -> dict[str, Any]:
         head = {"id": self._ids[block.index], "status": status}
-        complete = status == "completed"
+        complete = status != "in_progress"
         if block.call is not None:
             arguments = block.call.arguments if complete else ""
             call = {"call_id": block.call.id, "name": block.call.name, "arguments": arguments}
