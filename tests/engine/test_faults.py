@@ -242,9 +242,18 @@ def test_close_waits_for_the_step_that_is_computed(llm, monkeypatch):
 
 
 def test_an_engine_that_cannot_start_says_why(llm, monkeypatch):
-    monkeypatch.setattr(Engine, "_make_steps", lambda engine: 1 / 0)
+    """Its maker goes on when the reason is known, and not before."""
+    ready = []
+
+    def fail(engine):
+        end_all = engine._answers.end_all
+        engine._answers.end_all = lambda *ends: (ready.append(engine._ready.is_set()), end_all(*ends))
+        return 1 / 0
+
+    monkeypatch.setattr(Engine, "_make_steps", fail)
     with pytest.raises(ZeroDivisionError):
         Engine(llm, max_context=64)
+    assert ready == [False]
 
 
 @pytest.mark.parametrize("ends", ["closed", "failed"])

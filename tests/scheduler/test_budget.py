@@ -93,6 +93,16 @@ def test_slots_have_64_bits() -> None:
     assert list(engine.plan().rows[0].slots) == [2 * (2**31 - 1)]
 
 
+@pytest.mark.parametrize(("bound", "tokens"), [(None, 9), (0, 0), (4, 4), (9, 9), (100, 9)])
+def test_a_bound_for_prompts_beside_answers_is_within_the_budget(bound: int | None, tokens: int) -> None:
+    engine = engine_of(step_tokens=10, max_running=4)
+    engine.add([3] * 3, max_tokens=9)
+    engine.step()
+    engine.add([5] * 20)
+    plan = engine.scheduler.plan(bound=lambda rows: bound)
+    assert [len(row.token_ids) for row in plan.rows] == ([1, tokens] if tokens else [1])
+
+
 def test_no_more_requests_run_than_may_and_none_overtakes() -> None:
     engine = engine_of(max_running=2)
     for _ in range(4):

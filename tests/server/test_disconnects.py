@@ -116,6 +116,23 @@ async def test_work_for_a_client_that_has_gone_ends_at_once() -> None:
 
 
 @at_once
+async def test_a_stream_goes_to_its_end_without_its_client() -> None:
+    """What it counts at its end is the reason of the engine, which comes later."""
+    client, ended = Client(), []
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield b"event"
+        client.leave()
+        yield b"one more"
+        ended.append("cancelled")
+
+    send = Sent()
+    await EventStream(chunks(), client, comment_after=15)(send)
+    assert ended == ["cancelled"]
+    assert [message["body"] for message in send.messages if message.get("body")] == [b"event"]
+
+
+@at_once
 async def test_a_stream_has_comments_after_a_silence_only() -> None:
     async def chunks() -> AsyncGenerator[bytes, None]:
         for _ in range(10):
