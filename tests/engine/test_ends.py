@@ -96,6 +96,21 @@ def test_cancelling_a_request_ends_all_its_answers(llm, engine):
     assert_at_rest(engine)
 
 
+def test_a_request_that_is_cancelled_while_its_step_is_computed_ends_alone(llm, engine, monkeypatch):
+    logits = engine._steps.runner.logits
+
+    def cancel(plan):
+        if len(plan.rows) > 1:
+            cancelled.cancel()
+        return logits(plan)
+
+    monkeypatch.setattr(engine._steps.runner, "logits", cancel)
+    cancelled = engine.submit(request_of(llm, PROMPTS[1], 400, sampling={"ignore_eos": True}))
+    next(cancelled)
+    assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
+    assert list(cancelled)[-1].finish_reason == "cancelled"
+
+
 def test_a_cancelled_answer_has_the_text_of_all_its_tokens(llm, engine):
     """Also what was held back because a stop string might begin there."""
     ((whole, *_),) = alone(llm, PROMPTS[0], 12)

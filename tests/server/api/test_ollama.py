@@ -122,6 +122,7 @@ def test_defaults_are_those_of_ollama(server: RunningServer) -> None:
         ({"num_ctx": 100}, 100),
         ({"num_ctx": 10**6}, CONTEXT),
         ({"num_ctx": 100, "num_predict": -2}, 100),
+        ({"num_ctx": 100, "num_predict": 500}, 100),
     ],
 )
 def test_an_answer_may_fill_the_context(server: RunningServer, options: dict[str, int], limit: int) -> None:
