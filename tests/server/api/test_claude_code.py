@@ -125,6 +125,16 @@ def test_a_call_of_a_tool(server: RunningServer, engine: FakeEngine) -> None:
     assert (kind, name, given) == ("tool_use", "Bash", {"command": "ls | wc -l"})
 
 
+def test_a_conversation_may_end_with_a_call(server: RunningServer, engine: FakeEngine) -> None:
+    """Without its result: only a text is continued."""
+    call = {"type": "tool_use", "id": "1", "name": "Bash", "input": {}}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [call]}]
+    engine.script = "Yes."
+    body = {"max_tokens": 9, "messages": messages}
+    answered = message(server.request("POST", "/v1/messages", body, REQUESTS["question"]["headers"]))
+    assert [block["text"] for block in answered["content"]] == ["Yes."]
+
+
 def test_the_classifier_of_calls_stops_at_its_string(server: RunningServer, engine: FakeEngine) -> None:
     engine.script = "<block>no</block> Reasons follow."
     answered = message(send(server, "classifier"))
