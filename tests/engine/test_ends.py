@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tiny_llm.engine import Engine
+from tiny_llm.generation.text import TextStream
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
 from ..support.stepped_engine import stepped_engine
@@ -22,6 +23,16 @@ def test_a_cancelled_request_ends_at_once_and_alone(llm, engine):
     assert len(tokens) < 399
     assert read(kept) == alone(llm, PROMPTS[0], 40)
     assert_at_rest(engine)
+
+
+def test_a_cancelled_request_ends_with_the_text_that_was_held_back(llm, engine, monkeypatch):
+    """By the detokenizer, and as the possible beginning of a stop string."""
+    monkeypatch.setattr(TextStream, "finish", lambda stream: "x")
+    handle = engine.submit(request_of(llm, PROMPTS[0], 400, sampling={"ignore_eos": True, "stop": ("xy",)}))
+    next(handle)
+    handle.cancel()
+    *_, last = handle
+    assert (last.text[-1:], last.finish_reason) == ("x", "cancelled")
 
 
 def test_a_request_that_waits_can_be_cancelled(llm):

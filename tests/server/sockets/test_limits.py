@@ -8,12 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tiny_llm.server import app, run
+from tiny_llm.server.connection import Connection
 from tiny_llm.server.models import CHARS_PER_BYTE
+from tiny_llm.server.settings import Settings
 from tiny_llm.server.threads import Threads
 
 from ...support.serving import chat_models
@@ -231,3 +235,21 @@ def test_tools_are_a_part_of_the_prompt_and_of_its_limit(small_server: RunningSe
     tool = {"type": "function", "function": {"name": "f", "description": "a" * 1000}}
     refused = small_server.chat(tools=[tool])
     assert (refused.status, refused.error["param"]) == (400, "tools")
+
+
+@pytest.mark.parametrize(("closing", "closed"), [(True, []), (False, ["second"])])
+def test_connections_that_close_already_are_not_too_many(closing: bool, closed: list[str]) -> None:
+    """Else one more than necessary would lose its place. The longest idle one does."""
+    aborted: list[str] = []
+
+    def connection(name: str, idle_since: float, is_closing: bool = False) -> Connection:
+        made = Connection.__new__(Connection)
+        made.settings, made.cycle, made._idle_since = Settings(max_connections=2), None, idle_since
+        abort = partial(aborted.append, name)
+        made.transport = SimpleNamespace(is_closing=lambda: is_closing, abort=abort)  # type: ignore[assignment]
+        return made
+
+    newest = connection("newest", 3)
+    newest.connections = {connection("first", 2, closing), connection("second", 1), newest}
+    newest._make_room()
+    assert aborted == closed
