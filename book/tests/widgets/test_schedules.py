@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from benches.cases.schedules import Case
-from tiny_llm.ops import schedules
+from tiny_llm.course import schedules
 
 pytestmark = pytest.mark.browser
 
