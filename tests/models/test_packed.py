@@ -238,15 +238,15 @@ def test_the_blocks_of_a_step_are_one_operation():
 
 
 @pytest.mark.usefixtures("on_the_cpu")
-@pytest.mark.parametrize("argument", ["key_pages", "value_pages"])
-def test_blocks_without_pages_are_refused(argument):
+@pytest.mark.parametrize("argument", ["blocks", "key_pages", "value_pages"])
+def test_no_blocks_and_blocks_without_pages_are_refused(argument):
     model = model_of(dtype=mx.bfloat16)
     storage = storage_of(model)
     batch, x = Batch(requests(), storage), mx.zeros((1, 1, model.hidden_size), mx.bfloat16)
     blocks = PackedBlocks(model).operations(x, batch)
-    pages = {"key_pages": storage.keys, "value_pages": storage.values}
+    given = {"blocks": blocks, "key_pages": storage.keys, "value_pages": storage.values}
     with refused(argument, function="PackedDecoderBlocks"):
-        load_extension().DecoderBlock.packed(blocks, x, **(pages | {argument: []}), step=batch.step)
+        load_extension().DecoderBlock.packed(x=x, **(given | {argument: []}), step=batch.step)
 
 
 def test_positions_beyond_those_of_the_model_are_refused():

@@ -108,9 +108,7 @@ class RealPool:
         return True
 
     def _fork(self, name: str) -> bool:
-        state = self.states[name]
-        other = state.fork(self.named + 1)
-        other.cached_tokens = state.cached_tokens  # what was found belongs to the prompt of both
+        other = self.states[name].fork(self.named + 1)
         self.tables.share(other)
         self.states[self._new_name()] = other
         return True

@@ -103,6 +103,7 @@ class RequestState:
         other.status, other.arrival = self.status, self.arrival
         other.token_ids, other.pages, other.keys = self.token_ids[:], self.pages[:], self.keys[:]
         other.computed, other.furthest, other.registered = self.computed, self.furthest, self.registered
+        other.cached_tokens = self.cached_tokens
         return other
 
 

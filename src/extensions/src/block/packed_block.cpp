@@ -63,6 +63,7 @@ PackedResult packed_decoder_blocks(const Blocks& blocks, const mx::array& x,
                                    const std::vector<mx::array>& key_pages,
                                    const std::vector<mx::array>& value_pages,
                                    const std::shared_ptr<const PackedStep>& step, mx::StreamOrDevice stream) {
+  if (blocks.empty()) reject(kPackedBlock, "blocks", "none", "at least one");
   for (auto [argument, size] :
        {std::pair{"key_pages", key_pages.size()}, std::pair{"value_pages", value_pages.size()}}) {
     if (size != blocks.size())

@@ -84,7 +84,7 @@ class FunctionCall(Struct, kw_only=True):
 
 class ToolCall(Struct, kw_only=True):
     function: FunctionCall
-    id: str | None = None  # chat templates know no ids: the results of calls follow in their order
+    id: str | None = None  # no template gets it: the results of calls follow in their order
     type: str = "function"
 
 
