@@ -14,8 +14,9 @@ from tiny_llm_tools.benchmark.requests import BYTE_TOKENS
 
 Kind = Literal["streams", "decode", "step", "rate", "gap", "total", "prefix", "lookup", "draft", "schema"]
 
+MANY = 64  # requests at once, as many as the engine computes in one step
 GROUPS: dict[str, str] = {
-    "streams": f"{SEQUENCES} requests at once, beside llama.cpp's batched decode and a single stream of ours",
+    "streams": f"{SEQUENCES} and {MANY} requests at once, beside llama.cpp's batched decode and one stream",
     "overhead": "what the engine adds to the model: the part of a step outside kernels, and a stream alone",
     "gap": "a running answer while a prompt of 2048 tokens comes in",
     "prefix": "time to first token of two requests that begin with the same 1500 tokens",
@@ -88,8 +89,9 @@ def cases(group: str) -> Iterator[Case]:
     """The rows of one group in the order of measurement."""
     match group:
         case "streams":
-            yield Case(group, "streams", SMALL, 128, 64, SEQUENCES)
-            yield Case(group, "decode", SMALL, 128, 64, SEQUENCES)
+            for streams in (SEQUENCES, MANY):
+                yield Case(group, "streams", SMALL, 128, 64, streams)
+                yield Case(group, "decode", SMALL, 128, 64, streams)
         case "overhead":
             yield Case(group, "step", EMBEDDED, 32, 128, SEQUENCES)
             yield Case(group, "rate", EMBEDDED, 32, 256)

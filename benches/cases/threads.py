@@ -12,13 +12,15 @@ from benches.cases.rows import row_cases
 from benches.harness.contestant import Case as Measurable
 from benches.harness.types import DTYPES
 
-Group = Literal["pool", "model", "operations"]
+Group = Literal["pool", "model", "large", "operations"]
 GROUPS: dict[Group, str] = {
     "pool": "a parallel region without work, the same after the threads fell asleep, and a barrier",
     "model": "decode steps and prefill of qwen2-0.5b in 4 bits, and their regions by operation",
+    "large": "decode steps of qwen2-7b in 4 bits, which read all of its weights from memory",
     "operations": "what is known to need many threads: the head, sampling, attention, its gradient, pages",
 }
 COSTS = {"region": "region", "wake": "wake-up", "barrier": "barrier"}  # names of rows, by `pool_costs`
+LARGE = "random:qwen2-7b"
 DECODED = 16  # tokens of a sample
 OPERATIONS = (  # of `bench kernels`: the head's product, and sampling
     "bf16 4 bit 0.5b head 1 x 896 -> 151936",
@@ -48,15 +50,17 @@ class ModelStep:
     kind: Literal["decode", "prefill"]
     prompt: int
     group: Group = "model"
+    model: str = models.SMALL
 
     @property
     def name(self) -> str:
         what = "decode after" if self.kind == "decode" else "prefill of"
-        return f"{what} {self.prompt} tokens"
+        model = "" if self.model == models.SMALL else f"{self.model.removeprefix('random:')} "
+        return f"{model}{what} {self.prompt} tokens"
 
     @property
     def case(self) -> models.Case:
-        return models.Case("", self.kind, models.SMALL, "bfloat16", self.prompt, DECODED)
+        return models.Case("", self.kind, self.model, "bfloat16", self.prompt, DECODED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ def cases(group: Group) -> Iterator[Case]:
                 yield ModelStep("decode", prompt)
             for prompt in (128, 512, 2048):
                 yield ModelStep("prefill", prompt)
+        case "large":
+            yield ModelStep("decode", 128, group, LARGE)
         case "operations":
             for each in (*packed_cases(), *row_cases()):
                 if each.name in OPERATIONS:
@@ -107,4 +113,4 @@ def _attention() -> Iterator[Attention]:
 
 def is_quick(case: Case) -> bool:
     """Whether a row is part of `--quick`."""
-    return not isinstance(case, ModelStep) or case.prompt <= 512
+    return not isinstance(case, ModelStep) or (case.prompt <= 512 and case.model != LARGE)

@@ -19,11 +19,12 @@ def page(record: Record) -> str:
     parts = [origin(record)]
     if found["pool"]:
         parts += [_heading(record, "pool"), pool_table(found["pool"])]
-    if found["model"]:
-        parts += [_heading(record, "model"), steps_table(found["model"])]
-        for name, rows in found["model"].items():
+    for group in ("model", "large"):
+        if found[group]:
+            parts += [_heading(record, group), steps_table(found[group])]
+        for name, rows in found[group].items():
             parts += [f"{name[0].upper()}{name[1:]}, by operation:", operations_table(rows)]
-    timed = found["model"] | found["operations"]
+    timed = found["model"] | found["large"] | found["operations"]
     if any(1 in rows and len(rows) > 1 for rows in timed.values()):
         parts += ["### Efficiency", EFFICIENCY, efficiency_table(timed)]
     return "\n\n".join([*parts, tally(record)])

@@ -75,9 +75,9 @@ def test_decode_steps_are_logged_with_every_block_and_the_head() -> None:
 def test_all_rows_have_a_name_of_their_own_and_each_group_has_quick_ones() -> None:
     found = [case for group in GROUPS for case in cases(group)]
     assert len({case.name for case in found}) == len(found)
-    assert {case.group for case in found if is_quick(case)} == set(GROUPS)
+    assert {case.group for case in found if is_quick(case)} == set(GROUPS) - {"large"}
     assert [case.name for case in found if not is_quick(case)] == [
-        "decode after 2048 tokens", "prefill of 2048 tokens"
+        "decode after 2048 tokens", "prefill of 2048 tokens", "qwen2-7b decode after 128 tokens"
     ]  # fmt: skip
 
 

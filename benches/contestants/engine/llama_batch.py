@@ -15,26 +15,22 @@ class LlamaBatch:
     """Greedy answers to several prompts at once.
 
     The prompts are read in one call, in steps of 512 tokens, then each call decodes a token of every
-    sequence. All other options are llama.cpp's defaults; `form` says whether flash attention is on.
+    sequence. All other options are llama.cpp's defaults; `form` says whether flash attention is on. Each
+    number of sequences has its contexts, as a context is shared out among its sequences.
     """
 
-    def __init__(self, path: str, threads: int, sequences: int, tokens: int):
+    def __init__(self, path: str, threads: int, tokens: int):
         self._library, self._model = load_library(path)
-        self._contexts = {}
-        for form in FLASH_ATTENTION:
-            options = context_options(self._library, form, threads)
-            options.n_seq_max = sequences
-            options.n_ctx = options.n_batch = sequences * tokens
-            self._contexts[form] = self._library.llama_init_from_model(self._model, options)
-        if not all(self._contexts.values()):
-            raise RuntimeError(f"llama.cpp: no context of {sequences} sequences of {tokens} tokens")
+        self._threads, self._tokens, self._sequences = threads, tokens, 0
+        self._contexts: dict[str, Any] = {}
         self._vocabulary = self._library.llama_vocab_n_tokens(
             self._library.llama_model_get_vocab(self._model)
         )
-        self._batch = self._library.llama_batch_init(sequences * tokens, 0, 1)
 
     def answers(self, prompts: Sequence[Sequence[int]], output: int, form: str) -> dict[str, Any]:
         """The time of a token of all answers of `output` tokens, and of those after the prompts were read."""
+        if len(prompts) != self._sequences:
+            self._make_contexts(len(prompts))
         self._context = self._contexts[form]
         begin = time.perf_counter()
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
@@ -51,6 +47,19 @@ class LlamaBatch:
             "token": (end - begin) / (count + len(prompts)),
             "decoded": (end - read) / count,
         }
+
+    def _make_contexts(self, sequences: int) -> None:
+        for context in self._contexts.values():
+            self._library.llama_free(context)
+        for form in FLASH_ATTENTION:
+            options = context_options(self._library, form, self._threads)
+            options.n_seq_max = sequences
+            options.n_ctx = options.n_batch = sequences * self._tokens
+            self._contexts[form] = self._library.llama_init_from_model(self._model, options)
+        if not all(self._contexts.values()):
+            raise RuntimeError(f"llama.cpp: no context of {sequences} sequences of {self._tokens} tokens")
+        self._batch = self._library.llama_batch_init(sequences * self._tokens, 0, 1)
+        self._sequences = sequences
 
     def _decode(self, rows: Sequence[Sequence[int]], offset: int) -> list[int]:
         """Append tokens, as many to each sequence; the best token after each."""

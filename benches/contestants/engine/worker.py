@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from benches.contestants.shared_weights import load_shared
 from benches.contestants.worker import WorkerOptions, serve
-from benches.names import LLAMA_CPP, SEQUENCES
+from benches.names import LLAMA_CPP
 
 
 def service(options: WorkerOptions) -> Any:
@@ -18,7 +18,7 @@ def service(options: WorkerOptions) -> Any:
     if options.backend == LLAMA_CPP:
         from benches.contestants.engine.llama_batch import LlamaBatch
 
-        return LlamaBatch(options.file, options.threads, SEQUENCES, options.context)
+        return LlamaBatch(options.file, options.threads, options.context)
     from benches.contestants.engine.service import CheckpointLLM, EngineService
 
     mx.set_default_device(mx.cpu)
