@@ -155,7 +155,7 @@ def _completion(suite: Suite, options: argparse.Namespace, record: Record) -> Ca
     old = read_record(options.json, suite.name, record["cpu"]) if options.add else None
     if old is None:
         return lambda new: new
-    order = [case.name for group in suite.groups for case in suite.cases(group)]
+    order = [(group, case.name) for group in suite.groups for case in suite.cases(group)]
     return lambda new: joined(old, new, order)
 
 

@@ -25,20 +25,25 @@ def read_record(path: Path, benchmark: str, cpu: str) -> Record | None:
     return record
 
 
-def joined(old: Record, new: Record, order: Sequence[str]) -> Record:
-    """`new` with those rows of `old` that it does not have, in the order of the names of all rows.
+def joined(old: Record, new: Record, order: Sequence[tuple[str, str]]) -> Record:
+    """`new` with those rows of `old` that it does not have, in the order of the groups and names of all rows.
 
     The versions and builds of peers that only `old` measured are kept.
     """
     measured = {_key(row) for row in new["rows"]}
     rows = [*new["rows"], *(row for row in old["rows"] if _key(row) not in measured)]
-    known = [row for row in rows if row["row"] in order]  # others are rows of an older version
-    known.sort(key=lambda row: (order.index(row["row"]), row["threads"]))
+    known = [row for row in rows if _place(row) in order]  # others are rows of an older version
+    known.sort(key=lambda row: (order.index(_place(row)), row["threads"]))
     threads = sorted({*old["threads"], *new["threads"]})
     versions = {**old["versions"], **new["versions"]}
     builds = {**old.get("builds", {}), **new["builds"]}
     return {**new, "versions": versions, "builds": builds, "threads": threads, "rows": known}
 
 
-def _key(row: Record) -> tuple[str, int]:
-    return row["row"], row["threads"]
+def _place(row: Record) -> tuple[str, str]:
+    """Two groups may have a row of the same name, measured in two ways."""
+    return row["group"], row["row"]
+
+
+def _key(row: Record) -> tuple[str, str, int]:
+    return (*_place(row), row["threads"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -13,8 +14,9 @@ BAR = 0.4
 
 
 def shares(record: Record, groups: Collection[str] = ()) -> str:
-    """tiny_llm and PyTorch in timed rows with the largest number of threads, of all groups or of some."""
-    most = max(record["threads"])
+    """tiny_llm and PyTorch in timed rows, of all groups or of some, with the threads that most rows have."""
+    measured = Counter(row["threads"] for row in record["rows"])
+    most = max(measured, key=lambda threads: (measured[threads], threads))
     rows = [row for row in record["rows"] if row["threads"] == most and row["contestants"]]
     rows = [row for row in rows if not groups or row["group"] in groups]
     title = f"Attention: share of the measured peak, {most} threads, {record['cpu']}"

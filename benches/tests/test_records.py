@@ -17,8 +17,8 @@ LONG = replace(SMALL, group="long", length=300)
 SUITE = replace(prefill.SUITE, cases=lambda group: [case for case in (SMALL, LONG) if case.group == group])
 
 
-def row(name: str, threads: int, value: int = 0) -> Record:
-    return {"row": name, "threads": threads, "value": value}
+def row(name: str, threads: int, value: int = 0, group: str = "g") -> Record:
+    return {"group": group, "row": name, "threads": threads, "value": value}
 
 
 def test_new_rows_replace_old_ones_in_the_order_of_the_suite() -> None:
@@ -28,17 +28,16 @@ def test_new_rows_replace_old_ones_in_the_order_of_the_suite() -> None:
     }  # fmt: skip
     new = {"threads": [1], "measured": "now", "versions": {"mlx": "2"}, "builds": {"mlx": "new"}}
     new["rows"] = [row("b", 1), row("c", 1)]
-    whole = joined(old, new, ["a", "b", "c"])
+    whole = joined(old, new, [("g", name) for name in "abc"])
     assert [(each["row"], each["threads"]) for each in whole["rows"]] == [
         ("a", 2), ("b", 1), ("c", 1), ("c", 2)
     ]  # fmt: skip
     assert (whole["threads"], whole["measured"]) == ([1, 2], "now")
     assert whole["versions"] == {"peer": "1", "mlx": "2"}
     assert whole["builds"] == {"peer": "slow", "mlx": "new"}
-    again = joined(
-        whole, {"threads": [2], "versions": {}, "builds": {}, "rows": [row("a", 2, 9)]}, ["a", "b", "c"]
-    )
-    assert [each["value"] for each in again["rows"]] == [9, 0, 0, 0]
+    newest = {"threads": [2], "versions": {}, "builds": {}, "rows": [row("a", 2, 9), row("a", 2, 8, "h")]}
+    again = joined(whole, newest, [*(("g", name) for name in "abc"), ("h", "a")])
+    assert [each["value"] for each in again["rows"]] == [9, 0, 0, 0, 8]  # groups may share a name
 
 
 def test_runs_fill_one_record(tmp_path, capsys) -> None:

@@ -26,6 +26,8 @@ LOG = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 IDLE_SECONDS = 30  # that a connection may rest between two requests
 BACKLOG = 512
+TICK = 0.1  # seconds; `on_tick` counts them
+REST = 10  # ticks from one look of a server that does not drain to the next
 TICKS_OF_A_MINUTE = 600
 
 
@@ -47,6 +49,8 @@ class Server(uvicorn.Server):
         self.lifecycle = Lifecycle()
         self._drain_timeout = settings.drain_timeout
         self._drain_logged = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain_begins = asyncio.Event()
         raise_descriptor_limit()
         settings = replace(settings, max_connections=connections_within(settings.max_connections))
         app = create_app(engines, settings, self.lifecycle)
@@ -69,6 +73,22 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Begin to drain. Callable from a signal handler and from any thread."""
         self.lifecycle.drain(self._drain_timeout)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the server with it
+                self._loop.call_soon_threadsafe(self._drain_begins.set)
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, but until a drain begins it looks once a second whether to stop: rest is free."""
+        self._loop = asyncio.get_running_loop()
+        tick = 0
+        while not await self.on_tick(tick):
+            if self.lifecycle.draining:
+                tick += 1
+                await asyncio.sleep(TICK)
+            else:
+                tick += REST
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._drain_begins.wait(), REST * TICK)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
@@ -87,7 +107,7 @@ class Server(uvicorn.Server):
         )
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn asks ten times a second whether to stop."""
+        """Whether to stop, asked by `main_loop`."""
         self._log_drain()
         if counter % TICKS_OF_A_MINUTE == 0:
             asyncio.get_running_loop().run_in_executor(None, return_freed_memory)
