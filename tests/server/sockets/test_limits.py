@@ -184,6 +184,14 @@ def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytes
         wait_until(lambda: len(returned) > 1)
 
 
+def test_a_server_at_rest_hears_of_a_drain_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REST", 10**6)  # it does not wake up by itself
+    with running(FakeEngine()) as server:
+        assert server.chat().status == 200
+        server.server.stop()
+        wait_until(lambda: server.server.should_exit)
+
+
 @pytest.mark.parametrize(
     ("route", "param", "fields_of"),
     [
