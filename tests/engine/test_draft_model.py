@@ -87,6 +87,24 @@ def test_drafts_from_the_text_are_not_replaced_by_those_of_the_model(llm, monkey
         assert engine.statistics().drafted_tokens > 8
 
 
+def test_what_follows_from_a_grammar_is_not_drafted(llm, weak, monkeypatch):
+    """Also after tokens that were."""
+    calls = []
+
+    def watched(logits, samplers, before):
+        calls.extend(sampler for sampler in samplers if not sampler.forced())
+        assert all(seen or not sampler.forced() for sampler, seen in zip(samplers, before, strict=True))
+        return propose(logits, samplers, before)
+
+    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", watched)
+    with engine_with(llm, weak, draft_tokens=1) as engine:
+        grammar = Grammar.regex("[a-z]{6} and so on, and on[a-z]{4}")
+        ((text, _, reason),) = read(engine.submit(request_of(llm, PROMPTS[0], 60, grammar=grammar)))
+    assert " and so on, and on" in text
+    assert reason == "stop"
+    assert calls
+
+
 def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):
     with engine_with(llm, weak, draft_tokens=3) as engine:
         handles = [engine.submit(request_of(llm, prompt)) for prompt in PROMPTS]
@@ -155,6 +173,25 @@ def test_a_cancelled_request_leaves_nothing_behind(llm, weak):
         cancelled.cancel()
         assert read(cancelled)[0][2] == "cancelled"
         assert read(kept) == alone(llm, PROMPTS[0], 40)
+        assert_at_rest(engine)
+
+
+def test_a_request_that_is_cancelled_before_its_drafts_are_made_ends_alone(llm, weak, monkeypatch):
+    with engine_with(llm, weak) as engine:
+        compute, ended = engine._steps.compute, []
+
+        def cancel_before(plan, *arguments):
+            if not ended and len([row for row in plan.rows if row.drafts]) == 2:
+                cancelled.cancel()
+                ended.append(plan)
+            return compute(plan, *arguments)
+
+        monkeypatch.setattr(engine._steps, "compute", cancel_before)
+        cancelled = engine.submit(request_of(llm, PROMPTS[1], 400, sampling=ENDLESS))
+        kept = engine.submit(request_of(llm, PROMPTS[0], 40))
+        assert read(cancelled)[0][2] == "cancelled"
+        assert read(kept) == alone(llm, PROMPTS[0], 40)
+        assert len(ended) == 1
         assert_at_rest(engine)
 
 
