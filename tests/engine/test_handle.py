@@ -23,6 +23,20 @@ def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
     assert [event.choice for event in handle] == [0, 1, 1]
 
 
+def test_the_end_wakes_a_reader_and_calls_what_waits_for_it():
+    handle, ends = Handle("", 1, 1, lambda: None, 0.0), []
+    handle.call_at_end(lambda: ends.append("told"))
+
+    async def read():
+        reader = asyncio.ensure_future(anext(handle))
+        await asyncio.sleep(0)
+        handle.put(Event(0, "a", finish_reason="stop"))
+        return await asyncio.wait_for(reader, 10)
+
+    assert asyncio.run(read()).text == "a"
+    assert ends == ["told"]
+
+
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_another_thread_can_read_while_the_end_is_told(has_ended):
     handle, seen = Handle("", 1, 1, lambda: None, 0.0), []

@@ -109,7 +109,9 @@ def test_an_error_of_the_caller_ends_all(llm):
     assert llm.generate(PROMPTS[:1], max_tokens=2)
 
 
-def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeypatch):
+@pytest.mark.parametrize("batch_size", [1, 50])
+def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeypatch, batch_size):
+    """Of those that there are."""
     steps = []
 
     class Watched(engine_batch.Engine):
@@ -118,7 +120,8 @@ def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeyp
             super().close()
 
     monkeypatch.setattr(engine_batch, "Engine", Watched)
-    answer_all(llm, [EngineRequest(prompt_ids=[5] * 100, sampling=ONE)], batch_size=1, prefill_tokens=40)
+    request = EngineRequest(prompt_ids=[5] * 100, sampling=ONE)
+    answer_all(llm, [request], batch_size=batch_size, prefill_tokens=40)
     assert steps == [(41, 41, 18)]
 
 

@@ -46,6 +46,12 @@ def test_the_limit_of_a_control_group_bounds_the_default_pool(cpu_llm, tmp_path,
     assert batch_memory(cpu_llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes
 
 
+@pytest.mark.parametrize(("context", "pages"), [(40, 1), (64, 1), (65, 2)])
+def test_the_default_pool_has_whole_pages_for_each_of_its_requests(cpu_llm, context, pages):
+    pool = sizes.pool_size(cpu_llm.model, context, 64, None)
+    assert pool.num_pages == DEFAULT_REQUESTS * pages
+
+
 def test_pages_that_are_made_when_they_are_used_are_never_more_than_the_pool(cpu_llm, monkeypatch):
     """They grow by a factor, and the last time by what is left."""
     grown, grow = [], PagedStorage.grow
