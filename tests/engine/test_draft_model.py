@@ -11,7 +11,6 @@ from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
 from tiny_llm.engine.draft_llm import relative_cost
 from tiny_llm.engine.lookup import PromptLookup
-from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.propose import propose
 
@@ -222,39 +221,6 @@ def test_sampled_tokens_have_the_distribution_of_the_model(llm, weak):
     numbers = {sequence: number for number, sequence in enumerate(expected)}
     probs = np.array(list(expected.values()))
     assert_drawn_from(np.array([numbers[tokens] for tokens in seen]), probs)
-
-
-def test_drafts_that_do_not_pay_are_switched_off_for_longer_and_longer():
-    drafts = ModelDrafts(4, cost=0.25)
-    steps = []
-    for step in range(200):
-        if drafts.propose():
-            steps.append(step)
-            drafts.learn(4, 0)
-    pauses = [gap - 1 for gap in np.diff(steps) if gap > 1]
-    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    good = ModelDrafts(4, cost=0.25)
-    for accepted in [4, 2, 0, 3] * 20:
-        assert len(good.propose()) == 4
-        good.learn(4, accepted)
-
-
-def test_pauses_are_short_again_after_drafts_that_paid():
-    drafts = ModelDrafts(4, cost=0.25)
-
-    def pause_after_wrong_drafts():
-        while drafts.propose():
-            drafts.learn(4, 0)
-        pause = 1
-        while not drafts.propose():
-            pause += 1
-        return pause
-
-    assert [pause_after_wrong_drafts() for _ in range(2)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
-    drafts.learn(4, 1)  # a pause has paid for some wrong drafts
-    assert drafts.propose()
-    drafts.learn(4, 4)
-    assert pause_after_wrong_drafts() == FIRST_PAUSE
 
 
 def test_wrong_drafts_of_one_request_pause_no_other(llm, monkeypatch):

@@ -267,6 +267,22 @@ def test_an_engine_that_cannot_start_says_why(llm, monkeypatch):
     assert ready == [False]
 
 
+def test_neither_an_error_nor_a_closed_engine_holds_pages(llm, engine, monkeypatch):
+    def refuse(model, batch, storage, blocks):
+        raise MemoryError("no room")
+
+    before = weakref.ref(engine._steps.runner.storage)
+    with monkeypatch.context() as patch:
+        patch.setattr("tiny_llm.engine.runner.packed_logits", refuse)
+        (event,) = engine.submit(request_of(llm, PROMPTS[0]))
+    read(engine.submit(request_of(llm, PROMPTS[0], 2)))
+    after = weakref.ref(engine._steps.runner.storage)
+    assert isinstance(event.error, MemoryError)
+    assert before() is None
+    engine.close()
+    assert after() is None
+
+
 @pytest.mark.parametrize("ends", ["closed", "failed"])
 def test_an_engine_that_has_ended_can_be_collected(llm, monkeypatch, ends):
     monkeypatch.setattr(engine_module.LOG, "disabled", True)  # pytest keeps the frames of an error

@@ -159,7 +159,8 @@ def test_a_seeded_answer_is_the_same_alone_in_a_list_and_from_an_engine(llm, eng
 def test_equal_beginnings_are_computed_once(llm):
     """The second prompt of this list starts after the first one has ended."""
     beginning = PROMPTS[4] * 2
-    results = llm.generate([beginning + "a", beginning + "b"], max_tokens=2, batch_size=1)
+    prompts = [beginning + "a", beginning + "b", PROMPTS[2] * 2]
+    results = llm.generate(prompts, max_tokens=2, batch_size=1)
     assert results[0].statistics.cached_tokens == 0
     assert results[1].statistics.cached_tokens >= PAGE_SIZE
 
