@@ -165,6 +165,12 @@ def test_equal_beginnings_are_computed_once(llm):
     assert results[1].statistics.cached_tokens >= PAGE_SIZE
 
 
+def test_prompts_that_are_hardly_longer_than_a_page_share_it(llm):
+    requests = [EngineRequest(prompt_ids=[5] * PAGE_SIZE + [last], sampling=ONE) for last in (6, 7)]
+    results = answer_all(llm, requests, batch_size=1)
+    assert [result.statistics.cached_tokens for result in results] == [0, PAGE_SIZE]
+
+
 def best_tokens(model, prompt_ids, count):
     """The greedy answer of the model alone, which reads its text again for each token."""
     ids = list(prompt_ids)
