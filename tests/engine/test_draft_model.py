@@ -11,7 +11,6 @@ from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
 from tiny_llm.engine.draft_llm import relative_cost
 from tiny_llm.engine.lookup import PromptLookup
-from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.propose import propose
 
@@ -87,6 +86,24 @@ def test_drafts_from_the_text_are_not_replaced_by_those_of_the_model(llm, monkey
         assert engine.statistics().drafted_tokens > 8
 
 
+def test_what_follows_from_a_grammar_is_not_drafted(llm, weak, monkeypatch):
+    """Also after tokens that were."""
+    calls = []
+
+    def watched(logits, samplers, before):
+        calls.extend(sampler for sampler in samplers if not sampler.forced())
+        assert all(seen or not sampler.forced() for sampler, seen in zip(samplers, before, strict=True))
+        return propose(logits, samplers, before)
+
+    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", watched)
+    with engine_with(llm, weak, draft_tokens=1) as engine:
+        grammar = Grammar.regex("[a-z]{6} and so on, and on[a-z]{4}")
+        ((text, _, reason),) = read(engine.submit(request_of(llm, PROMPTS[0], 60, grammar=grammar)))
+    assert " and so on, and on" in text
+    assert reason == "stop"
+    assert calls
+
+
 def test_a_draft_that_is_often_wrong_changes_no_answer(llm, weak):
     with engine_with(llm, weak, draft_tokens=3) as engine:
         handles = [engine.submit(request_of(llm, prompt)) for prompt in PROMPTS]
@@ -158,6 +175,25 @@ def test_a_cancelled_request_leaves_nothing_behind(llm, weak):
         assert_at_rest(engine)
 
 
+def test_a_request_that_is_cancelled_before_its_drafts_are_made_ends_alone(llm, weak, monkeypatch):
+    with engine_with(llm, weak) as engine:
+        compute, ended = engine._steps.compute, []
+
+        def cancel_before(plan, *arguments):
+            if not ended and len([row for row in plan.rows if row.drafts]) == 2:
+                cancelled.cancel()
+                ended.append(plan)
+            return compute(plan, *arguments)
+
+        monkeypatch.setattr(engine._steps, "compute", cancel_before)
+        cancelled = engine.submit(request_of(llm, PROMPTS[1], 400, sampling=ENDLESS))
+        kept = engine.submit(request_of(llm, PROMPTS[0], 40))
+        assert read(cancelled)[0][2] == "cancelled"
+        assert read(kept) == alone(llm, PROMPTS[0], 40)
+        assert len(ended) == 1
+        assert_at_rest(engine)
+
+
 @pytest.mark.slow
 def test_sampled_tokens_have_the_distribution_of_the_model(llm, weak):
     """The first three tokens: the second and the third are drafts, accepted or not."""
@@ -185,39 +221,6 @@ def test_sampled_tokens_have_the_distribution_of_the_model(llm, weak):
     numbers = {sequence: number for number, sequence in enumerate(expected)}
     probs = np.array(list(expected.values()))
     assert_drawn_from(np.array([numbers[tokens] for tokens in seen]), probs)
-
-
-def test_drafts_that_do_not_pay_are_switched_off_for_longer_and_longer():
-    drafts = ModelDrafts(4, cost=0.25)
-    steps = []
-    for step in range(200):
-        if drafts.propose():
-            steps.append(step)
-            drafts.learn(4, 0)
-    pauses = [gap - 1 for gap in np.diff(steps) if gap > 1]
-    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    good = ModelDrafts(4, cost=0.25)
-    for accepted in [4, 2, 0, 3] * 20:
-        assert len(good.propose()) == 4
-        good.learn(4, accepted)
-
-
-def test_pauses_are_short_again_after_drafts_that_paid():
-    drafts = ModelDrafts(4, cost=0.25)
-
-    def pause_after_wrong_drafts():
-        while drafts.propose():
-            drafts.learn(4, 0)
-        pause = 1
-        while not drafts.propose():
-            pause += 1
-        return pause
-
-    assert [pause_after_wrong_drafts() for _ in range(2)] == [FIRST_PAUSE, 2 * FIRST_PAUSE]
-    drafts.learn(4, 1)  # a pause has paid for some wrong drafts
-    assert drafts.propose()
-    drafts.learn(4, 4)
-    assert pause_after_wrong_drafts() == FIRST_PAUSE
 
 
 def test_wrong_drafts_of_one_request_pause_no_other(llm, monkeypatch):

@@ -35,6 +35,16 @@ def test_a_cancelled_request_ends_with_the_text_that_was_held_back(llm, engine, 
     assert (last.text[-1:], last.finish_reason) == ("x", "cancelled")
 
 
+@pytest.mark.parametrize(("held_back", "text", "reason"), [("x", "x", "length"), ("xy", "", "stop")])
+def test_what_the_detokenizer_held_back_is_seen_by_the_stop_strings(
+    llm, engine, monkeypatch, held_back, text, reason
+):
+    ((before, tokens, _),) = alone(llm, PROMPTS[0], 4)
+    monkeypatch.setattr(TextStream, "finish", lambda stream: held_back)
+    answer = read(engine.submit(request_of(llm, PROMPTS[0], 4, sampling={"stop": ("xy",)})))
+    assert answer == [(before + text, tokens, reason)]
+
+
 def test_a_request_that_waits_can_be_cancelled(llm):
     with Engine(llm, max_context=512, max_running=1, page_size=8) as engine:
         running = engine.submit(request_of(llm, PROMPTS[0]))

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.engine import Engine, EngineRequest
+from tiny_llm.engine import engine as engine_module
 from tiny_llm.engine.answers import Answers
 from tiny_llm.engine.recorder import Recorder
 from tiny_llm.errors import ArgumentTypeError
@@ -141,6 +142,24 @@ def test_the_first_token_has_a_time_of_its_own():
     while engine.step():
         pass
     assert 0 < handle.timings[0].first_token_seconds <= first - begin < handle.timings[0].seconds
+
+
+def test_an_engine_at_rest_is_woken_by_a_request_and_by_its_end(llm, monkeypatch):
+    """It does not find out when it looks for deadlines and says that it is alive."""
+    monkeypatch.setattr(engine_module, "IDLE_BEAT", 1000.0)
+    engine, resting = Engine(llm, max_context=64), threading.Event()
+    wait = engine._changed.wait
+    monkeypatch.setattr(engine._changed, "wait", lambda timeout=None: (resting.set(), wait(timeout))[1])
+    for _ in range(2):
+        resting.clear()
+        ended = threading.Event()
+        engine.submit(request_of(llm, PROMPTS[0], 2)).call_at_end(ended.set)
+        assert ended.wait(30)
+        assert resting.wait(30)
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 def test_an_engine_without_work_is_alive():

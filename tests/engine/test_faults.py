@@ -20,6 +20,7 @@ from tiny_llm.errors import (
 from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
+from ..support.stepped_engine import stepped_engine
 
 
 def test_a_step_that_fails_ends_the_running_requests_only(llm, engine, monkeypatch):
@@ -195,6 +196,16 @@ def test_a_prompt_that_cannot_split_ends_all_its_answers(llm, engine, monkeypatc
     assert_at_rest(engine)
 
 
+def test_a_prompt_that_cannot_split_leaves_those_of_its_step(monkeypatch):
+    monkeypatch.setattr(Answer, "fork", lambda *arguments: 1 / 0)
+    engine = stepped_engine(16, 4, max_running=4)
+    handles = [engine.submit(request_of(engine.llm, prompt, 3, n=n)) for prompt, n in (("ab", 2), ("c", 1))]
+    while engine.step():
+        pass
+    assert [list(handle)[-1].finish_reason for handle in handles] == ["error", "length"]
+    engine.check()
+
+
 def test_an_allocation_that_mlx_refuses_is_an_out_of_memory_error(llm, engine, monkeypatch):
     def refuse(plan):
         raise RuntimeError("[malloc] Unable to allocate 4096 bytes.")
@@ -254,6 +265,22 @@ def test_an_engine_that_cannot_start_says_why(llm, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         Engine(llm, max_context=64)
     assert ready == [False]
+
+
+def test_neither_an_error_nor_a_closed_engine_holds_pages(llm, engine, monkeypatch):
+    def refuse(model, batch, storage, blocks):
+        raise MemoryError("no room")
+
+    before = weakref.ref(engine._steps.runner.storage)
+    with monkeypatch.context() as patch:
+        patch.setattr("tiny_llm.engine.runner.packed_logits", refuse)
+        (event,) = engine.submit(request_of(llm, PROMPTS[0]))
+    read(engine.submit(request_of(llm, PROMPTS[0], 2)))
+    after = weakref.ref(engine._steps.runner.storage)
+    assert isinstance(event.error, MemoryError)
+    assert before() is None
+    engine.close()
+    assert after() is None
 
 
 @pytest.mark.parametrize("ends", ["closed", "failed"])

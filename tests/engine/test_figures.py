@@ -4,7 +4,7 @@ import time
 
 import mlx.core as mx
 
-from tiny_llm.engine import EngineRequest, EngineStatistics, Timings
+from tiny_llm.engine import EngineRequest, EngineStatistics, Timings, recorder
 from tiny_llm.errors import NumericError
 from tiny_llm.sampling.params import Sampling
 
@@ -60,6 +60,15 @@ def test_a_budget_that_is_given_is_used_whole_beside_answers(monkeypatch):
     engine.submit(letters("abc" * 4, 9))
     clock.run(engine, 3)
     assert engine.statistics().step_tokens == (1, 1, 8, 6, 2)
+
+
+def test_the_sizes_of_the_latest_steps_are_kept(monkeypatch):
+    monkeypatch.setattr(recorder, "RECENT_STEPS", 3)
+    engine, clock = stepped_engine(16, 4, max_running=1, lookup=False), Clock(monkeypatch)
+    engine.submit(letters("abcab", 4))
+    for expected in ((5,), (5, 1), (5, 1, 1), (1, 1, 1)):
+        clock.run(engine, 1)
+        assert engine.statistics().step_tokens == expected
 
 
 def test_nan_after_a_right_draft_ends_the_answer(monkeypatch):

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from tiny_llm.engine import Event
 from tiny_llm.engine import handle as handle_module
 from tiny_llm.engine.handle import Handle
@@ -19,6 +21,38 @@ def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
     handle.call_at_end(lambda: ends.append("late"))
     assert ends == ["early", "late"]
     assert [event.choice for event in handle] == [0, 1, 1]
+
+
+def test_the_end_wakes_a_reader_and_calls_what_waits_for_it():
+    handle, ends = Handle("", 1, 1, lambda: None, 0.0), []
+    handle.call_at_end(lambda: ends.append("told"))
+
+    async def read():
+        reader = asyncio.ensure_future(anext(handle))
+        await asyncio.sleep(0)
+        handle.put(Event(0, "a", finish_reason="stop"))
+        return await asyncio.wait_for(reader, 10)
+
+    assert asyncio.run(read()).text == "a"
+    assert ends == ["told"]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_another_thread_can_read_while_the_end_is_told(has_ended):
+    handle, seen = Handle("", 1, 1, lambda: None, 0.0), []
+    reader = threading.Thread(target=lambda: seen.extend(handle), daemon=True)
+
+    def read():
+        reader.start()
+        reader.join(10)
+        seen.append("told")
+
+    if not has_ended:
+        handle.call_at_end(read)
+    handle.put(Event(0, "a", finish_reason="stop"))
+    if has_ended:
+        handle.call_at_end(read)
+    assert [getattr(each, "text", each) for each in seen] == ["a", "told"]
 
 
 def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_reader():

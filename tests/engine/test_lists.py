@@ -109,7 +109,9 @@ def test_an_error_of_the_caller_ends_all(llm):
     assert llm.generate(PROMPTS[:1], max_tokens=2)
 
 
-def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeypatch):
+@pytest.mark.parametrize("batch_size", [1, 50])
+def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeypatch, batch_size):
+    """Of those that there are."""
     steps = []
 
     class Watched(engine_batch.Engine):
@@ -118,7 +120,8 @@ def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeyp
             super().close()
 
     monkeypatch.setattr(engine_batch, "Engine", Watched)
-    answer_all(llm, [EngineRequest(prompt_ids=[5] * 100, sampling=ONE)], batch_size=1, prefill_tokens=40)
+    request = EngineRequest(prompt_ids=[5] * 100, sampling=ONE)
+    answer_all(llm, [request], batch_size=batch_size, prefill_tokens=40)
     assert steps == [(41, 41, 18)]
 
 
@@ -156,9 +159,16 @@ def test_a_seeded_answer_is_the_same_alone_in_a_list_and_from_an_engine(llm, eng
 def test_equal_beginnings_are_computed_once(llm):
     """The second prompt of this list starts after the first one has ended."""
     beginning = PROMPTS[4] * 2
-    results = llm.generate([beginning + "a", beginning + "b"], max_tokens=2, batch_size=1)
+    prompts = [beginning + "a", beginning + "b", PROMPTS[2] * 2]
+    results = llm.generate(prompts, max_tokens=2, batch_size=1)
     assert results[0].statistics.cached_tokens == 0
     assert results[1].statistics.cached_tokens >= PAGE_SIZE
+
+
+def test_prompts_that_are_hardly_longer_than_a_page_share_it(llm):
+    requests = [EngineRequest(prompt_ids=[5] * PAGE_SIZE + [last], sampling=ONE) for last in (6, 7)]
+    results = answer_all(llm, requests, batch_size=1)
+    assert [result.statistics.cached_tokens for result in results] == [0, PAGE_SIZE]
 
 
 def best_tokens(model, prompt_ids, count):

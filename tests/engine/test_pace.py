@@ -80,6 +80,7 @@ def test_there_is_no_bound_where_rows_are_free_or_no_answer_runs():
     assert pace.prompt_tokens(3) == 8 - 3  # by the time of two, which is no longer
     assert pace.prompt_tokens(1) == 4 - 1  # by that of two, too: better than no bound
     assert pace.prompt_tokens(0) is None
+    assert pace.prompt_tokens(SIZES[-1]) is None  # more rows than any size that is remembered
     rows = paced(scheduler_with(2), pace, by_rows(0.0), 40)
     assert max(rows) == 512
 
@@ -116,6 +117,7 @@ def test_a_number_of_answers_that_was_never_measured_takes_the_time_of_fewer():
         pace.learn(scheduler_with(8, prompt=0).plan(), UNIT * 4.0)
     assert LONGEST_STEP * 1.0 < 0.5 * 8 < 0.5 * 16 < LONGEST_STEP * 4.0 < 0.5 * 24
     assert pace.prompt_tokens(9) == 16 - 9  # by the time of 8
+    assert pace.prompt_tokens(8) == 16 - 8
     assert pace.prompt_tokens(5) == 8 - 5  # by that of 2, for which 8 rows are too long; a prompt must go on
     assert pace.prompt_tokens(1) == 4 - 1  # by that of 2
 
@@ -187,6 +189,16 @@ def test_a_prompt_waits_a_few_seconds_longer_than_without_a_bound_and_no_more(co
     assert max(rows for _, rows in steps) <= 12
 
 
+def test_a_prompt_is_bounded_for_the_seconds_of_its_patience():
+    pace = Pace()
+    paced(scheduler_with(1, prompt=0), pace, by_rows(0.2), 3)
+    plan = scheduler_with(1).plan(bound=lambda rows: FEWEST_TOKENS)
+    for part in (0.75, 0.25):
+        assert pace.prompt_tokens(1) == FEWEST_TOKENS
+        pace.learn(plan, part * PATIENCE)
+    assert pace.prompt_tokens(1) == 128 - 1
+
+
 def test_steps_after_the_prompts_have_left_are_no_wait():
     """As when a prompt is cancelled in a step that it was left out of."""
     pace, scheduler = Pace(), scheduler_with(1, prompt=0)
@@ -227,6 +239,15 @@ def test_a_machine_that_becomes_slower_or_faster_changes_nothing(factor):
     rows = paced(scheduler_with(1), pace, lambda rows: factor * by_rows(0.2)(rows), 80)
     assert with_prompts(rows)[-20:] == [8] * 20
     assert rows.count(1) >= 4  # without the prompt, to measure what the others are compared with
+
+
+def test_a_machine_that_becomes_faster_is_measured_again():
+    """What was too long beside the steps of the slow one may be short enough now."""
+    pace = Pace()
+    for prompt in (0, 20000):
+        rows = paced(scheduler_with(1, prompt), pace, by_rows(5.0, 10.0), 25)
+    assert with_prompts(rows)[-1] == 4
+    assert with_prompts(paced(scheduler_with(1), pace, by_rows(0.2), 40))[-1] == 8
 
 
 def test_disturbed_steps_do_not_stop_a_prompt():

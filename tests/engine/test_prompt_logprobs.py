@@ -64,6 +64,16 @@ def test_an_entry_has_as_many_alternatives_as_were_asked_for(engine, top):
     assert [len(entry.top) for entry in scores_of(engine, "What is it?", top)][:2] == [top] * 2
 
 
+def test_the_tokens_of_a_request_are_those_at_its_submission(llm, engine):
+    request = request_of(llm, PROMPTS[1], 3, prompt_logprobs=0)
+    ids = list(request.prompt_ids)
+    handle = engine.submit(replace(request, prompt_ids=(given := list(ids))))
+    given.clear()
+    first = next(handle)
+    assert [entry.token_id for entry in first.prompt_logprobs] == ids[1:]
+    assert handle.prompt_tokens == len(ids)
+
+
 def test_a_prompt_of_one_token_has_none(llm, engine):
     assert len(ids_of(llm, "a")) == 1
     assert scores_of(engine, "a") == ()

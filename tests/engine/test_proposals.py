@@ -1,6 +1,8 @@
 """What an answer proposes for its next step."""
 
 from tiny_llm.engine.answer import Answer
+from tiny_llm.engine.lookup import MOST_DRAFTS
+from tiny_llm.sampling.grammar import Grammar
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
 
@@ -50,3 +52,11 @@ def test_each_answer_to_a_prompt_has_drafts_from_the_text(llm, engine):
         return engine.statistics().drafted_tokens - before
 
     assert drafted(2) == 2 * drafted(1) > 0
+
+
+def test_a_long_text_that_follows_from_a_grammar_comes_in_steps_of_their_usual_size(llm, engine):
+    """A step of one request must not delay the others."""
+    text = "one two three four five six seven eight nine ten " * 2
+    ((answer, *_),) = read(engine.submit(request_of(llm, "a", 200, grammar=Grammar.regex(text))))
+    assert answer == text
+    assert max(engine.statistics().step_tokens) == 1 + MOST_DRAFTS

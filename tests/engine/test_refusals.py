@@ -97,6 +97,7 @@ def test_an_observer_is_a_function(engine):
         ({"grows": True, "draft": "tiny"}, "grows: got True, expected False with a draft model"),
         ({"page_size": 0}, "page_size: got 0"),
         ({"max_waiting": 0}, "max_waiting: got 0"),
+        ({"draft_tokens": 0}, "draft_tokens: got 0"),
         ({"lookup": 1}, "lookup: got an int, expected a bool"),
     ],
 )

@@ -46,6 +46,12 @@ def test_the_limit_of_a_control_group_bounds_the_default_pool(cpu_llm, tmp_path,
     assert batch_memory(cpu_llm.model, [9 * PAGE_SIZE], 1) == 9 * page_bytes
 
 
+@pytest.mark.parametrize(("context", "pages"), [(40, 1), (64, 1), (65, 2)])
+def test_the_default_pool_has_whole_pages_for_each_of_its_requests(cpu_llm, context, pages):
+    pool = sizes.pool_size(cpu_llm.model, context, 64, None)
+    assert pool.num_pages == DEFAULT_REQUESTS * pages
+
+
 def test_pages_that_are_made_when_they_are_used_are_never_more_than_the_pool(cpu_llm, monkeypatch):
     """They grow by a factor, and the last time by what is left."""
     grown, grow = [], PagedStorage.grow
@@ -72,3 +78,17 @@ def test_a_page_that_is_made_when_it_is_used_can_be_a_copy(cpu_llm):
             tokens = [(event.choice, token) for event in engine.submit(request) for token in event.token_ids]
             answers.append(sorted(tokens, key=lambda each: each[0]))
     assert answers[0] == answers[1]
+
+
+def test_pages_that_are_made_for_a_prompt_may_come_before_older_ones(cpu_llm):
+    """The second prompt takes the two pages that were never used, then those of the first one."""
+    page = sizes.pool_size(cpu_llm.model, 64, 8, None).page_bytes
+    answers = []
+    for grows in (False, True):
+        with Engine(cpu_llm, kv_memory=4 * page, max_context=32, page_size=8, grows=grows) as engine:
+            for prompt in (range(5, 21), range(30, 58)):
+                request = EngineRequest(prompt_ids=prompt, sampling=Sampling(max_tokens=1), logprobs=3)
+                (event,) = engine.submit(request)
+            answers.append(event)
+    assert answers[0] == answers[1]
+    assert answers[0].finish_reason == "length"

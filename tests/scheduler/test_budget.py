@@ -134,6 +134,15 @@ def test_the_watermark_is_left_free_for_the_running_requests() -> None:
     assert starts == {0: 3, 1: 2, 2: 2}
 
 
+@pytest.mark.parametrize(("num_pages", "choices", "started"), [(5, 1, 2), (4, 1, 1), (6, 5, 2), (5, 5, 1)])
+def test_a_part_of_a_page_for_each_answer_is_a_whole_one(num_pages: int, choices: int, started: int) -> None:
+    """By default a quarter. A prompt that has not split counts for all its answers."""
+    engine = engine_of(num_pages=num_pages, page_size=4)
+    engine.add([1] * 6, max_tokens=2, choices=choices)
+    engine.add([2] * 6, max_tokens=2)
+    assert len(engine.step().started) == started
+
+
 def test_an_empty_plan_needs_no_commit() -> None:
     scheduler = Scheduler(PagePool(1, 1))
     assert scheduler.plan() == scheduler.plan() == Plan()

@@ -72,6 +72,16 @@ def test_a_cancel_after_the_forward_pass_wins_over_its_tokens() -> None:
     assert_answer(other)
 
 
+def test_queues_can_be_read_while_their_requests_end() -> None:
+    engine = engine_of(max_running=2)
+    for number in range(4):
+        engine.add([number] * 3)
+    engine.step()
+    for queue in (engine.scheduler.running, engine.scheduler.waiting):
+        assert [engine.scheduler.cancel(state) for state in queue] == [True, True]
+    assert_at_rest(engine, 10)
+
+
 def test_requests_past_their_deadline_end_where_they_are() -> None:
     engine = engine_of(max_running=1)
     early, late, patient = (engine.add([1] * 6, max_tokens=9, deadline=at) for at in (2.0, 2.5, None))

@@ -106,6 +106,11 @@ def test_a_fork_is_refused_before_the_end_of_the_prompt_and_after_commit() -> No
     scheduler.commit(plan, {})
     with pytest.raises(ValueError, match="fork: state"):
         scheduler.fork(state)
+    scheduler.plan()
+    scheduler.cancel(state)
+    with pytest.raises(ValueError, match="fork: state"):
+        scheduler.fork(state)
+    scheduler.check()
 
 
 def test_tokens_without_a_fork_are_refused_and_nothing_changes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.scheduler import RequestState, Scheduler, Status
 
@@ -44,6 +46,7 @@ def test_a_request_in_the_middle_of_its_prompt_is_preempted() -> None:
     assert (second.num_output, second.furthest) == (0, 2)
     engine.run()
     assert [state.num_output for state in engine.states] == [5, 5]
+    assert engine.scheduler.counters.prefix_queries == 3 + 12  # at the first start only
     for state in engine.states:
         assert_answer(state)
 
@@ -82,9 +85,10 @@ def test_preempted_requests_go_on_before_those_that_waited_already() -> None:
     assert starts.index("3") > len(starts) - 1 - starts[::-1].index("2")
 
 
-def test_tokens_that_are_computed_again_are_counted() -> None:
-    """Without a prefix cache these are all that a request had computed."""
-    engine = crowded(6, 7, 7, 7, prefix_cache=False)
+@pytest.mark.parametrize("step_tokens", [512, 5])
+def test_tokens_that_are_computed_again_are_counted(step_tokens: int) -> None:
+    """Without a prefix cache these are all that a request had computed; once, also in chunks."""
+    engine = crowded(6, 7, 7, 7, prefix_cache=False, step_tokens=step_tokens, max_running=3)
     lost = 0
     while engine.scheduler.running or engine.scheduler.waiting:
         computed = {state: state.computed for state in engine.scheduler.running}

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from tiny_llm.engine import Event
 from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.server.api.logprobs import CompletionLogprobs, chat_logprobs
+from tiny_llm.server.api.outputs import ChatChoice
+from tiny_llm.server.api.pieces import AnswerReader
 
 from ..support.serving.fake_engine import embedded_tokenizer
 from ..support.serving.running import RunningServer
@@ -130,7 +133,8 @@ def test_the_usage_is_the_last_chunk_if_asked_for(any_server: RunningServer) -> 
     assert last["choices"] == []
     assert last["usage"]["completion_tokens"] == 16
     assert last["usage"]["prompt_tokens"] == HELLO_TOKENS, "n counts it once"
-    assert all("usage" not in event for event in any_server.chat(stream=True).events)
+    for fields in ({}, {"stream_options": {"include_usage": False}}):
+        assert all("usage" not in event for event in any_server.chat(stream=True, **fields).events)
 
 
 def test_log_probabilities_name_tokens_and_their_bytes(any_server: RunningServer) -> None:
@@ -218,9 +222,43 @@ def test_an_echo_has_the_log_probabilities_of_the_prompt(
 
 def test_the_log_probability_of_what_cannot_be_is_a_number() -> None:
     """JSON has no infinity."""
-    entries = [TokenLogprobs(300, -math.inf, ((301, -math.inf), (302, -0.5)))]
+    entries = [TokenLogprobs(300, -math.inf, ((301, -math.inf), (302, -0.5), (303, math.nan)))]
     (chat,) = chat_logprobs(entries, embedded_tokenizer())["content"]
-    assert [chat["logprob"], *(top["logprob"] for top in chat["top_logprobs"])] == [-9999.0, -9999.0, -0.5]
+    assert [chat["logprob"], *(top["logprob"] for top in chat["top_logprobs"])] == [
+        *[-9999.0, -9999.0],
+        *[-0.5, -9999.0],
+    ]
     plain = CompletionLogprobs(embedded_tokenizer()).shape(entries)
     assert plain["token_logprobs"] == [-9999.0]
-    assert list(plain["top_logprobs"][0].values()) == [-9999.0, -0.5]
+    assert list(plain["top_logprobs"][0].values()) == [-9999.0, -0.5, -9999.0]
+
+
+HAND = "\N{WAVING HAND SIGN}"  # four bytes, of which each is a token
+
+
+def test_the_tokens_of_a_part_of_a_character_have_a_name_and_a_place() -> None:
+    entries = [TokenLogprobs(token, -0.5) for token in embedded_tokenizer().encode(f"{HAND}!")]
+    names = ["\ufffd"] * 4 + ["!"]
+    plain = CompletionLogprobs(embedded_tokenizer()).shape(entries)
+    assert (plain["tokens"], plain["text_offset"]) == (names, [0, 1, 2, 3, 4])
+    chat = chat_logprobs(entries, embedded_tokenizer())["content"]
+    assert [entry["token"] for entry in chat] == names
+    assert bytes(byte for entry in chat for byte in entry["bytes"]).decode() == f"{HAND}!"
+
+
+def test_a_chunk_has_whole_characters_or_log_probabilities(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.engine, "script", HAND)
+    for fields, texts in (({}, [HAND]), ({"logprobs": 0}, ["", "", "", HAND])):
+        events = server.complete(stream=True, **fields).events
+        assert [event["choices"][0]["text"] for event in events] == texts
+
+
+def test_an_event_of_several_pieces_has_one_end_and_log_probabilities_once() -> None:
+    """As the tokens of a draft make them."""
+    event = Event(0, "<think>a</think>b", (300,), (TokenLogprobs(300, -0.5),), "stop")
+    deltas = list(ChatChoice(0, embedded_tokenizer(), AnswerReader(thinking=True)).deltas(event))
+    assert [list(each["delta"]) for each in deltas[1:]] == [["reasoning_content"], ["content"]]
+    assert [each["logprobs"] is not None for each in deltas] == [False, True, False]
+    assert [each["finish_reason"] for each in deltas] == [None, None, "stop"]

@@ -44,3 +44,15 @@ async def test_a_drain_is_over_with_the_last_answer_or_with_its_time() -> None:
             await asyncio.sleep(answer_takes)
             assert lifecycle.over == (answer_takes > 5)
         assert lifecycle.over
+
+
+@at_once
+async def test_who_is_refused_during_a_drain_is_told_how_long_it_lasts() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.check()
+    lifecycle.drain(5)
+    for seconds, left in ((0.5, 5), (4.5, 0), (2, 0)):
+        await asyncio.sleep(seconds)
+        with pytest.raises(ApiError, match=f"must end within {left} s") as caught:
+            lifecycle.check()
+        assert (caught.value.status, caught.value.code) == (503, "draining")

@@ -56,6 +56,8 @@ def test_a_client_that_leaves_cancels_its_request(stream: bool, leave) -> None:
         assert all(handle.cancelled for handle in handles)
         assert sum(handle.generated for handle in handles) < LONG
         wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        sample = b'request_success_total{finished_reason="cancelled",model_name="fake"} 1.0'
+        assert sample in server.get("/metrics").body
         assert server.chat().status == 200
 
 

@@ -127,6 +127,16 @@ def test_if_one_prompt_is_refused_the_others_are_cancelled(server: RunningServer
     assert server.engine.handles[-1].cancelled
 
 
+@pytest.mark.parametrize(("argument", "param"), [("prompt_ids", "prompt"), ("max_tokens", "max_tokens")])
+def test_what_never_fits_into_the_engine_is_about_a_field(
+    server: RunningServer, argument: str, param: str
+) -> None:
+    server.engine.refusal = ArgumentError("submit", argument, 900, "at most 800")
+    error = server.complete().error
+    assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+    assert error["message"].startswith(f"{param}: ")
+
+
 def test_health_and_readiness_follow_the_engine(server: RunningServer) -> None:
     assert [server.get(path).status for path in ("/health", "/ready")] == [200, 200]
     server.engine.healthy = False
@@ -157,3 +167,21 @@ def test_a_fault_of_one_of_several_prompts_ends_the_request(
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert [handle.cancelled for handle in server.engine.handles[-2:]] == [True, True]
     server.engine.handles.clear()
+
+
+def test_one_of_several_engines_is_enough_to_be_ill_and_to_end_the_server() -> None:
+    engines = {"a": FakeEngine(), "b": FakeEngine(healthy=False)}
+    with running(engines) as server:
+        assert [server.get(path).status for path in ("/health", "/ready")] == [503, 503]
+        engines["b"].healthy = True
+        assert server.get("/health").status == 200
+        engines["b"].failed = True
+        wait_until(lambda: server.server.should_exit)
+
+
+def test_an_engine_has_as_long_for_a_step_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = FakeEngine(), []
+    monkeypatch.setattr(engine, "alive", lambda max_age: asked.append(max_age) or True)
+    with running(engine, heartbeat_timeout=7.5) as server:
+        assert server.get("/ready").status == 200
+    assert asked == [7.5]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from typing import Any
 
 import pytest
 
+from tiny_llm.server.guard.access import Access
 from tiny_llm.server.guard.request_ids import request_id
 from tiny_llm.server.logs import JsonFormatter, TextFormatter
 
+from ..support.asgi import Sent, receives
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import running, wait_until
+from ..support.virtual_time import at_once
 
 TEXT = "a\nb\x1b[31m\u202e\x00é"
 
@@ -62,6 +66,8 @@ def test_a_request_has_one_line_in_the_log_with_its_id(
             assert answer.status == 200
         for quiet in ("/health", "/ready", "/metrics", "/page/main.js"):
             assert server.get(quiet).status == 200
+        known = server.get("/page/main.js").headers["etag"]
+        assert server.get("/page/main.js", if_none_match=known).status == 304
         assert server.get("/page/none.js").status == 404
         engine.healthy = False
         assert server.get("/health").status == 503
@@ -72,3 +78,29 @@ def test_a_request_has_one_line_in_the_log_with_its_id(
     lines = [record.getMessage().partition(" in ")[0] for record in records]
     expected = ["POST /v1/completions 200"] * 2
     assert lines == [*expected, "GET /page/none.js 404", "GET /health 503"]
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="this system has no tzset")
+def test_the_time_of_a_line_is_that_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = record()
+    made.created, made.msecs = 0.007, 7.0
+    monkeypatch.setenv("TZ", "XYZ-5")
+    time.tzset()
+    line = TextFormatter().format(made)
+    monkeypatch.undo()
+    time.tzset()
+    assert line.startswith("1970-01-01T00:00:00.007Z ERROR [-] ")
+
+
+@at_once
+async def test_a_fault_of_a_guard_is_logged_and_goes_no_further(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("a fault")
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    with caplog.at_level(logging.INFO, "tiny_llm.server"):
+        await Access(fail, lambda error: None)(scope, receives(), Sent())
+    failed, line = caplog.records
+    assert isinstance(failed.exc_info[1], ValueError)
+    assert line.getMessage().startswith("GET / 0 in ")
+    assert request_id.get() == "-"

@@ -14,7 +14,7 @@ from tiny_llm import server as server_package
 from tiny_llm.engine import EngineStatistics
 from tiny_llm.errors import EngineFailed, NumericError, QueueFull
 from tiny_llm.server.errors import ApiError
-from tiny_llm.server.metrics import LEFT, OTHER, REFUSALS, Meter, Metrics
+from tiny_llm.server.metrics import LEFT, OTHER, REASONS, REFUSALS, Meter, Metrics
 from tiny_llm.server.models import Models
 
 from ..support.serving.fake_engine import FakeEngine
@@ -147,6 +147,15 @@ def test_other_ends_are_counted_apart(server: RunningServer) -> None:
     assert counts == {"error": 4, "stop": 1, "length": 0}
 
 
+def test_what_takes_too_long_has_a_reason_of_its_own() -> None:
+    with running(FakeEngine(delay=0.02), request_timeout=0.05) as server:
+        for stream in (False, True):
+            server.chat(stream=stream, max_tokens=1000)
+        after = scrape(server)
+        ends = {reason: after["request_success_total", reason] for reason in REASONS}
+        assert ends == {**dict.fromkeys(REASONS, 0), "deadline": 2}
+
+
 def refusals(server: RunningServer) -> dict[str, float]:
     """How many requests were refused for each reason, without zeros."""
     families = text_string_to_metric_families(server.get("/metrics").body.decode())
@@ -172,6 +181,9 @@ def test_refused_requests_are_counted_by_their_reasons(server: RunningServer) ->
     server.chat()
     expected = ["context_length_exceeded", "engine_failed", "host_not_allowed", "invalid_http"]
     assert refusals(server) == dict.fromkeys([*expected, "invalid_value", "not_found", "queue_full"], 1)
+    after = scrape(server)
+    ends = {reason: after["request_success_total", reason] for reason in REASONS}
+    assert ends == {**dict.fromkeys(REASONS, 0), "length": 1}, "none of them has ended"
 
 
 def test_a_reason_without_a_name_is_another_one() -> None:

@@ -42,6 +42,7 @@ def test_an_allowed_page_is_answered_after_its_preflight(shared: RunningServer, 
     first = preflight(shared, origin)
     assert (first.status, first.body) == (204, b"")
     assert of_cors(first)["access-control-allow-origin"] == origin
+    assert (of_cors(first)["access-control-max-age"], first.headers["vary"]) == ("600", "origin")
     assert "POST" in of_cors(first)["access-control-allow-methods"]
     allowed = of_cors(first)["access-control-allow-headers"].split(",")
     assert allowed == ["authorization", "content-type", "x-stainless-os"]
@@ -78,6 +79,12 @@ def test_another_page_gets_no_header(shared: RunningServer, origin: str) -> None
     answer = shared.request("POST", CHAT, HELLO, {"origin": origin, "authorization": "Bearer secret"})
     assert of_cors(answer) == {}
     assert answer.headers["vary"] == "origin"  # or a cache may show it to an allowed page
+
+
+def test_only_a_preflight_passes_without_a_key(shared: RunningServer) -> None:
+    assert shared.request("OPTIONS", CHAT, headers={"origin": PAGE}).status == 401
+    asked = {"origin": PAGE, "access-control-request-method": "POST"}
+    assert shared.request("GET", "/v1/models", headers=asked).status == 401
 
 
 def test_a_preflight_does_not_pass_a_foreign_host(shared: RunningServer) -> None:

@@ -13,10 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tiny_llm.server.run import SIGNALS, Server, address_of
+from tiny_llm.server.settings import Settings
+
 from ..support.processes.child import ROOT
+from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, wait_until
 
 REAL = ["tiny_llm", "serve"]
@@ -195,3 +201,29 @@ def test_a_server_at_rest_takes_no_cpu() -> None:
         before = cpu_seconds(program.process.pid)
         time.sleep(3)
         assert cpu_seconds(program.process.pid) - before < 0.1
+
+
+def test_signals_are_those_of_the_program_again_when_its_server_has_ended() -> None:
+    server = Server({"fake": FakeEngine()}, Settings())
+
+    def handlers() -> list[Any]:
+        return [signal.getsignal(number) for number in SIGNALS]
+
+    before = handlers()
+    with server.capture_signals():
+        assert handlers() == [server.handle_exit] * len(SIGNALS)
+    assert handlers() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        (("127.0.0.2", 8000), "http://127.0.0.2:8000"),
+        (("0.0.0.0", 80), "http://127.0.0.1:80"),
+        (("::1", 8000, 0, 0), "http://[::1]:8000"),
+        (("::", 8000, 0, 0), "http://[::1]:8000"),
+    ],
+)
+def test_its_address_is_one_that_a_client_on_this_machine_can_open(name: Any, url: str) -> None:
+    bound: Any = SimpleNamespace(getsockname=lambda: name)
+    assert address_of(bound) == url

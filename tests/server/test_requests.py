@@ -148,7 +148,10 @@ def test_reasoning_of_earlier_answers_reaches_the_template() -> None:
     tokenizer = chat_models.tokenizer_with("{{ messages[1].reasoning_content }}")
     with running(FakeEngine(tokenizer=tokenizer)) as server:
         assert server.chat(messages=[ASKED, {**BEGUN, "reasoning_content": "Hm."}]).status == 200
-        assert tokenizer.decode(server.engine.requests[-1].prompt_ids) == "Hm."
+        ollama = {"messages": [ASKED, {**BEGUN, "thinking": "So."}, ASKED]}
+        assert server.request("POST", "/api/chat", ollama).status == 200
+        written = [tokenizer.decode(request.prompt_ids) for request in server.engine.requests]
+        assert written == ["Hm.", "So."]
 
 
 def test_messages_that_the_template_refuses_are_the_mistake_of_the_client() -> None:
@@ -179,3 +182,11 @@ def test_echo_alone_does_not_need_the_engine(server: RunningServer) -> None:
     assert [choice["text"] for choice in record["choices"]] == ["Once", "Once"]
     assert record["usage"]["completion_tokens"] == 0
     assert len(server.engine.requests) == requests
+
+
+def test_a_template_that_refuses_tools_or_thinking_has_none() -> None:
+    template = "{% if tools or enable_thinking %}{{ raise_exception('No.') }}{% endif %}?"
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}}
+    with running(FakeEngine(tokenizer=chat_models.tokenizer_with(template))) as server:
+        for fields in ({"tools": [TOOL]}, thinking):
+            assert server.chat(**fields).error["code"] == "unsupported_value"

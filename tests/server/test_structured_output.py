@@ -153,6 +153,8 @@ HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"json": {"unknownKeyword": 1}}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": ["a"] * 1025}}, "structured_outputs.choice"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice"),

@@ -27,15 +27,17 @@ NUMBERS = count()
 
 
 class Gate:
-    """Calls that wait until `open`; `entered` counts them."""
+    """Calls that wait until `open`; `entered` counts them, `passed` those that wait no longer."""
 
     def __init__(self) -> None:
-        self.entered = 0
+        self.entered = self.passed = 0
         self._open = threading.Event()
 
     def wait(self) -> None:
         self.entered += 1
-        assert self._open.wait(SECONDS)
+        is_open = self._open.wait(SECONDS)
+        self.passed += 1
+        assert is_open
 
     def open(self) -> None:
         self._open.set()

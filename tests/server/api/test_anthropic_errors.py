@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tiny_llm.server.errors import ApiError
 
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine
@@ -56,6 +59,10 @@ def test_errors_have_one_shape_on_all_paths(
         ({"stop_sequences": ["x"] * 100}, "stop_sequences"),
         ({"output_format": {"type": "json_schema", "schema": {"surprise": 1}}}, "output_format"),
         ({"thinking": {"type": "perhaps"}}, "thinking.type"),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_result", "content": "a"}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"output_format": {"type": "json_schema"}}, "output_format.schema"),
         (
             {
@@ -76,3 +83,27 @@ def test_an_error_names_the_field_of_the_request(
         OK,
     )
     assert answer.record["error"]["message"].startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "of_anthropic"),
+    [
+        (400, "invalid_request_error", "invalid_request_error"),
+        (401, "authentication_error", "authentication_error"),
+        (403, "permission_error", "permission_error"),
+        (404, "not_found_error", "not_found_error"),
+        (408, "invalid_request_error", "timeout_error"),
+        (413, "invalid_request_error", "request_too_large"),
+        (429, "rate_limit_error", "rate_limit_error"),
+        (500, "server_error", "api_error"),
+        (503, "server_error", "overloaded_error"),
+    ],
+)
+def test_a_status_has_a_type_for_each_kind_of_clients(status: int, kind: str, of_anthropic: str) -> None:
+    error = ApiError(status, "No.", param="x", code="y")
+    for path, expected in (
+        ("/v1/chat/completions", {"message": "No.", "type": kind, "param": "x", "code": "y"}),
+        ("/v1/messages", {"type": of_anthropic, "message": "No."}),
+        ("/api/chat", "No."),
+    ):
+        assert json.loads(error.encode(path))["error"] == expected

@@ -155,6 +155,8 @@ def test_reasoning_and_content_come_as_soon_as_they_are_certain() -> None:
     assert reader.feed(" two</thi") == [Reasoning(" two")]
     assert reader.feed("nk>\n\nthree") == [Content("three")]
     assert reader.feed(" four") == [Content(" four")]
+    assert reader.feed(CALL[:-3]) == []
+    assert joined(reader.feed(CALL[-3:])) == [F]
 
 
 @pytest.mark.parametrize("options", [{"thinking": True, "tools": True}, {"tools": True}])
@@ -169,6 +171,7 @@ def test_only_so_much_space_waits_for_a_tag(options: dict[str, bool]) -> None:
     ("parts", "options", "count"),
     [
         (["<th", "ink>", "a", " b", "</think>", "c", "d"], {"thinking": True}, 5),
+        (["<", "th", "ink>", "a", "</think>", "b"], {"thinking": True}, 5),
         (["", "<think>", "never ends"], {"thinking": True}, 3),
         (["<think>a</think>b", "c"], {"thinking": True}, 1),
         (["a", "</th", "ink>b", "c"], {"inside": True}, 3),
@@ -182,3 +185,24 @@ def test_the_tokens_of_reasoning_are_counted(parts: list[str], options: dict[str
     for number, part in enumerate(parts, start=1):
         reader.read(Event(0, part, (number,), finish_reason="stop" if number == len(parts) else None))
     assert reader.reasoning_tokens == count
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop", "said"),
+    [("stop", None, [Content("<tool_call>{")]), ("stop", "x", []), ("length", None, [])],
+)
+def test_a_call_without_its_end_is_content_unless_the_answer_was_cut(
+    reason: Any, stop: str | None, said: list[Piece]
+) -> None:
+    event = Event(0, "<tool_call>{", (1,), finish_reason=reason, stop_string=stop)
+    assert AnswerReader(tools=True).read(event) == (said, reason)
+
+
+def test_an_answer_that_ends_with_its_only_call_was_not_cut() -> None:
+    _, reason = AnswerReader(tools=True, one_call=True).read(Event(0, CALL, (1,), finish_reason="length"))
+    assert reason == "stop"
+
+
+def test_a_call_that_is_nested_too_deeply_is_content() -> None:
+    text = f"<tool_call>{'[' * 10_000}</tool_call>"
+    assert joined(read([text], tools=True)) == [("Content", text)]

@@ -169,6 +169,13 @@ def test_what_coding_agents_ask_of_reasoning_is_accepted(
     assert said.content[0].text == "Yes."
 
 
+def test_a_model_without_thinking_answers_without_it() -> None:
+    with running(FakeEngine()) as server:
+        for effort in ("none", "minimal", "high"):
+            asked = {"input": "Hi", "reasoning": {"effort": effort}, "max_output_tokens": 2}
+            assert server.request("POST", "/v1/responses", asked).status == 200
+
+
 @pytest.mark.parametrize(
     ("fields", "top"),
     [({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 2}, 2), ({}, None)],

@@ -11,7 +11,9 @@ import pytest
 
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import CONTEXT, FakeEngine
-from ...support.serving.running import RunningServer, running
+from ...support.serving.running import RunningServer, running, wait_until
+from ..test_disconnects import reset, send
+from ..test_waiting import slow_prompts
 
 TEMPLATE = chat_models.TOOLS + chat_models.MESSAGES + chat_models.THINKING
 USER = {"role": "user", "content": "Weather?"}
@@ -72,6 +74,7 @@ def test_a_text_becomes_tokens_and_a_text_again(server: RunningServer) -> None:
     assert post(server, "/tokenize", prompt=text)["token_strs"] is None
     assert post(server, "/detokenize", model="fake", tokens=record["tokens"]) == {"prompt": text}
     assert post(server, "/tokenize", prompt="")["tokens"] == []
+    assert post(server, "/detokenize", tokens=[300] * CONTEXT)["prompt"]
     assert post(server, "/detokenize", tokens=[]) == {"prompt": ""}
 
 
@@ -128,3 +131,31 @@ def test_an_unknown_model_is_not_found(server: RunningServer) -> None:
         assert server.request("POST", path, {**body, "model": "other"}).status == 404
     anthropic_error = server.request("POST", "/v1/messages/count_tokens", {"model": "x", "messages": [USER]})
     assert anthropic_error.record["error"]["type"] == "not_found_error"
+
+
+def test_a_prompt_gets_special_tokens_only_where_it_is_a_text_to_be_tokenized() -> None:
+    """The template of a chat writes them itself."""
+    engine = FakeEngine(tokenizer=chat_models.tokenizer_that_begins(TEMPLATE))
+    with running(engine) as server:
+        plain = post(server, "/tokenize", prompt="Once", add_special_tokens=False)["tokens"]
+        begin, *rest = post(server, "/tokenize", prompt="Once")["tokens"]
+        assert (engine.tokenizer.decode([begin]), rest) == ("<|im_start|>", plain)
+        assert server.complete().status == server.chat().status == 200
+        assert [request.prompt_ids.count(begin) for request in engine.requests] == [0, 2]
+
+
+@pytest.mark.parametrize("end", ["late", "left"])
+def test_a_request_without_an_engine_waits_no_longer_than_others(end: str) -> None:
+    engine, body = FakeEngine(), {"prompt": "a"}
+    limit = 0.2 if end == "late" else None
+    with running(engine, request_timeout=limit) as server, slow_prompts(engine) as gate:
+        if end == "late":
+            answer = server.request("POST", "/tokenize", body)
+            assert (answer.status, answer.error["code"]) == (503, "deadline")
+        else:
+            connection = send(server, "/tokenize", **body)
+            wait_until(lambda: gate.entered == 1)
+            reset(connection)
+            wait_until(lambda: server.server.lifecycle.in_flight == 0)
+        assert (gate.entered, gate.passed) == (1, 0)
+        gate.open()

@@ -117,6 +117,7 @@ def test_a_call_can_be_required(server: RunningServer, fields: dict[str, Any], t
         ({"tool_choice": "perhaps"}, "tool_choice"),
         ({"tool_choice": "required", "tools": []}, "tool_choice"),
         ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tool_choice": {**WEATHER, "type": "custom"}}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
         ({"tool_choice": WEATHER, "response_format": {"type": "json_object"}}, "tool_choice"),
         (

@@ -56,6 +56,8 @@ NUMBERS: list[Row] = [
     ("n 0", chat(n=0), 400, "n"),
     ("n beyond the cap", chat(n=10**6), 400, "n"),
     ("best_of beyond n", complete(best_of=1000), 400, "best_of"),
+    ("best_of below n", complete(best_of=1, n=2), 400, "best_of"),
+    ("too many lists of ids", complete(prompt=[[5]] * 1000), 400, "prompt"),
     ("too many prompts", complete(prompt=["a"] * 1000), 400, "prompt"),
     ("too many answers to prompts", complete(prompt=["a"] * 9, n=2), 400, "prompt"),
     ("max_tokens -1", chat(max_tokens=-1), 400, "max_tokens"),
@@ -81,6 +83,7 @@ LISTS: list[Row] = [
     ("an empty stop", chat(stop=""), 400, "stop"),
     ("an empty stop in a list", chat(stop=["a", ""]), 400, "stop[1]"),
     ("thousands of stops", chat(stop=["a"] * 5000), 400, "stop"),
+    ("a long stop behind a short one", chat(stop=["a", "a" * 5000]), 400, "stop"),
     ("a long stop", chat(stop="a" * 5000), 400, "stop"),
     ("stop_token_ids beyond the vocabulary", chat(stop_token_ids=[4096]), 400, "stop_token_ids"),
 ]
@@ -104,8 +107,11 @@ PROMPTS: list[Row] = [
     ("too many calls", message(role="assistant", tool_calls=[CALL] * 2**14), 400, "messages"),
     ("content of a number", message(role="user", content=5), 400, "messages[0].content"),
     ("a call of a user", message(role="user", content="", tool_calls=[CALL]), 400, "messages[0].tool_calls"),
+    ("a call of a tool", message(role="tool", content="", tool_calls=[CALL]), 400, "messages[0].tool_calls"),
     ("no prompt", http_request(b'{"max_tokens": 4}', COMPLETIONS), 400, "prompt"),
     ("an empty prompt", complete(prompt=""), 400, "prompt"),
+    ("an empty prompt behind another", complete(prompt=["a", ""]), 400, "prompt"),
+    ("an id beyond the vocabulary in a second list", complete(prompt=[[5], [4096]]), 400, "prompt"),
     ("no ids", complete(prompt=[]), 400, "prompt"),
     ("an empty list of ids", complete(prompt=[[]]), 400, "prompt"),
     ("an id beyond the vocabulary", complete(prompt=[5, 4096]), 400, "prompt"),
@@ -176,6 +182,12 @@ FEATURES: list[Row] = [
         400,
         "messages[0].tool_calls[0].function.arguments",
     ),
+    (
+        "arguments that are nested deeply",
+        message(role="assistant", tool_calls=[{"function": {"name": "f", "arguments": "[" * 9999}}]),
+        400,
+        "messages[0].tool_calls[0].function.arguments",
+    ),
     ("an unknown model", chat(model="gpt-4"), 404, "model"),
     ("a path as model", chat(model="/etc/passwd"), 404, "model"),
     ("a parent folder as model", chat(model="../../etc"), 404, "model"),
@@ -201,6 +213,8 @@ HTTP: list[Row] = [
     ("two lengths of a body", SMUGGLED, 400, None),
     ("a chunk that is not one", http_request(b"zz\r\n", headers="Transfer-Encoding: chunked\r\n"), 400, None),
     ("a large header", http_request(b"", headers=f"X-Large: {'a' * 20_000}\r\n"), 431, None),
+    ("a large path", http_request(b"", f"/{'a' * 17_000}", method="GET"), 431, None),
+    ("a large query", http_request(b"", f"/health?{'a' * 17_000}", method="GET"), 431, None),
     ("no HTTP", b"hello\r\n\r\n", 400, None),
     ("no host", b"GET /v1/models HTTP/1.1\r\n\r\n", 400, None),
     ("another type", http_request(b"{}").replace(b"application/json", b"text/plain"), 415, None),
@@ -233,7 +247,9 @@ def test_bad_input_is_refused_and_the_next_request_is_answered(
 
 def test_an_unknown_route_is_named(server: RunningServer) -> None:
     assert server.get("/v1/none?x=1").error["message"] == "GET /v1/none: not found"
-    assert server.get("/v1/completions").error["message"] == "GET /v1/completions: method not allowed"
+    wrong = server.get("/v1/completions")
+    assert wrong.error["message"] == "GET /v1/completions: method not allowed"
+    assert (wrong.error["code"], wrong.headers["allow"]) == ("method_not_allowed", "POST")
     assert len(server.get("/" + "a" * 5000).error["message"]) < 300
 
 

@@ -57,7 +57,7 @@ def test_large_bodies_are_decoded_one_after_another(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_may_be_as_large_as_its_limit(chunked: bool) -> None:
+def test_a_body_may_be_as_large_as_its_limit(chunked: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Whether its size is known before or not."""
     with running(FakeEngine(), max_body=1000) as server:
         for size, status in ((1000, 200), (1001, 413)):
@@ -66,6 +66,7 @@ def test_a_body_may_be_as_large_as_its_limit(chunked: bool) -> None:
             if chunked:
                 head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
             assert parse(server.send_raw(HEAD + b"Connection: close\r\n" + head + body)).status == status
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_all_bodies_together_have_a_limit() -> None:

@@ -30,13 +30,42 @@ GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running(FakeEngine(), head_timeout=0.2, body_timeout=0.2, max_connections=20) as started:
+    limits: dict[str, Any] = {
+        "head_timeout": 0.2,
+        "body_timeout": 0.2,
+        "max_head": 4000,
+        "max_connections": 20,
+    }
+    with running(FakeEngine(), **limits) as started:
         yield started
 
 
 def test_a_header_that_does_not_end(server: RunningServer) -> None:
     assert parse(server.send_raw(HEAD)).error["code"] == "request_timeout"
     assert parse(server.send_raw(HEAD)).status == 408
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\nConnection: close\r\n\r\n"])
+def test_a_header_that_is_too_large_is_refused_before_its_end_and_after_it(
+    server: RunningServer, end: bytes
+) -> None:
+    answer = parse(server.send_raw(HEAD + b"X-Large: " + b"a" * 4000 + end))
+    assert (answer.status, answer.error["code"]) == (431, "header_too_large")
+    assert answer.error["message"].startswith("the header is too large")
+
+
+def test_a_connection_that_is_lost_leaves_no_time_limit(server: RunningServer) -> None:
+    """Or what was not sent would be refused later, and counted."""
+    connections = server.server.server_state.connections
+    wait_until(lambda: not connections)
+    with server.connect() as client:
+        client.sendall(HEAD)
+        wait_until(lambda: connections)
+        (protocol,) = connections
+        protocol.loop.call_soon_threadsafe(protocol.pause_writing)
+        wait_until(lambda: protocol._write_deadline)
+    wait_until(lambda: not connections)
+    assert (protocol._deadline, protocol._write_deadline) == (None, None)
 
 
 def test_a_second_header_that_does_not_end(server: RunningServer) -> None:
@@ -170,6 +199,7 @@ def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
         wait_until(lambda: len(server.engine.running) == 2)
         answer = parse(server.send_raw(b""))
         assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
         for connection in busy:
             connection.close()
         wait_until(lambda: server.engine.running == [])
@@ -243,6 +273,20 @@ def test_tools_are_a_part_of_the_prompt_and_of_its_limit(small_server: RunningSe
     tool = {"type": "function", "function": {"name": "f", "description": "a" * 1000}}
     refused = small_server.chat(tools=[tool])
     assert (refused.status, refused.error["param"]) == (400, "tools")
+
+
+def test_each_of_several_prompts_may_have_as_many_characters(small_server: RunningServer) -> None:
+    assert small_server.complete(prompt=["a" * 600] * 2).status == 200
+
+
+def test_what_a_template_drops_needs_no_room_in_the_context() -> None:
+    """Such as space, and an answer of an earlier turn."""
+    tokenizer = chat_models.tokenizer_with("{{ messages[0].content | trim }}")
+    most = 16 * CHARS_PER_BYTE * tokenizer.longest_token
+    with running(FakeEngine(tokenizer=tokenizer, context=16)) as server:
+        turns = [("user", "Hi" + " " * most), ("assistant", "a" * (most + 1))]
+        messages = [{"role": role, "content": text} for role, text in turns]
+        assert server.chat(messages=messages).status == 200
 
 
 @pytest.mark.parametrize(("closing", "closed"), [(True, []), (False, ["second"])])

@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from tiny_llm.server.api import decode
+
 from ...support.serving.running import RunningServer
 from .raw_requests import (
     CHUNKED,
@@ -38,6 +40,12 @@ ACCEPTED = [
     ("a part that refuses", message(role="assistant", content=[REFUSAL | {"refusal": "No."}])),
     ("plain text as format", chat(response_format={"type": "text"})),
     ("chunked", http_request(CHUNKED, headers="Transfer-Encoding: chunked\r\n")),
+    ("a type with parameters", http_request(HELLO).replace(b"application/json", b"Application/JSON; a=b")),
+    ("an encoding that is none", http_request(HELLO, headers="Content-Encoding: Identity\r\n")),
+    ("no alternatives", chat(top_logprobs=0)),
+    ("an answer up to the end of the context", complete(prompt=[5] * 2000, max_tokens=48)),
+    ("a format that is off beside another", chat(structured_outputs={"regex": "a+", "json_object": False})),
+    ("many choices", chat(structured_outputs={"choice": ["a"] * 1024})),
     ("a foreign origin", http_request(HELLO, headers=ORIGIN)),
 ]  # fmt: skip
 
@@ -49,12 +57,20 @@ def test_unusual_input_is_served(server: RunningServer, sent: bytes) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_an_unknown_field_is_logged_once(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_field_is_logged_once(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a part of its name, and not without end: clients may send any number of names."""
+    long = "y" * 1000
     with caplog.at_level(logging.INFO, "tiny_llm"):
         for _ in range(2):
-            assert server.chat(surprising_once=1).status == 200
+            assert server.chat(surprising_once=1, **{long: 1}).status == 200
+        monkeypatch.setattr(decode, "MAX_NAMES_LOGGED", len(decode._seen))
+        assert server.chat(one_too_many=1).status == 200
     lines = [record.getMessage() for record in caplog.records]
-    assert lines.count("unknown field surprising_once: accepted, without effect") == 1
+    for name in ("surprising_once", long[:64]):
+        assert lines.count(f"unknown field {name}: accepted, without effect") == 1
+    assert "one_too_many" not in "".join(lines)
 
 
 def test_a_preflight_request_of_a_browser_gets_no_permission(server: RunningServer) -> None:

@@ -38,6 +38,16 @@ def tokenizer_with_tags(template: str) -> Any:
     return _with(template, library)
 
 
+def tokenizer_that_begins(template: str) -> Any:
+    """The same, which begins each text with a special token."""
+    library = tokenizers.Tokenizer.from_str(embedded_tokenizer().definition)
+    begin = "<|im_start|>"
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, library.token_to_id(begin))]
+    )
+    return _with(template, library)
+
+
 def _with(template: str, library: tokenizers.Tokenizer) -> Any:
     ends = sorted(embedded_tokenizer().eos_token_ids)
     return Tokenizer(library, ends, ChatTemplate(template, {}, trusted=True))
