@@ -12,8 +12,9 @@ import pytest
 from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.cli.questions.built_in_prompts import PROMPTS
-from tiny_llm.engine import Engine, runner
+from tiny_llm.engine import Engine
 from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine import steps as engine_steps
 from tiny_llm.models.packed import packed_logits
 
 from .conftest import Run
@@ -34,7 +35,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         seen.append(step.counts)
         return packed_logits(model, step, *rest)
 
-    monkeypatch.setattr(runner, "packed_logits", recorded)
+    monkeypatch.setattr(engine_steps, "packed_logits", recorded)
     return seen
 
 
@@ -124,7 +125,7 @@ def test_pages_are_made_when_they_are_used(
         made.append(PagedStorage(*sizes))
         return made[-1]
 
-    monkeypatch.setattr(runner, "PagedStorage", make)
+    monkeypatch.setattr(engine_steps, "PagedStorage", make)
     assert run("batch", "--json", "--max-seq-len", "2048", "--batch-size", "4", *CPU).code == 0
     (engine,), (storage,) = engines, made
     assert engine.pool.tokens >= 4 * 2048

@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
-from tiny_llm.engine.draft_llm import relative_cost
+from tiny_llm.engine.drafts import relative_cost
 from tiny_llm.engine.lookup import PromptLookup
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.propose import propose
@@ -80,7 +80,7 @@ def test_a_sampled_draft_of_an_equal_model_is_always_right(llm):
 
 def test_drafts_from_the_text_are_not_replaced_by_those_of_the_model(llm, monkeypatch):
     monkeypatch.setattr(PromptLookup, "propose", lambda lookup, token_ids: [7])
-    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", lambda *_: 1 / 0)
+    monkeypatch.setattr("tiny_llm.engine.steps.propose", lambda *_: 1 / 0)
     with engine_with(llm, llm, lookup=True) as engine:
         assert read(engine.submit(request_of(llm, PROMPTS[0]))) == alone(llm, PROMPTS[0])
         assert engine.statistics().drafted_tokens > 8
@@ -95,7 +95,7 @@ def test_what_follows_from_a_grammar_is_not_drafted(llm, weak, monkeypatch):
         assert all(seen or not sampler.forced() for sampler, seen in zip(samplers, before, strict=True))
         return propose(logits, samplers, before)
 
-    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", watched)
+    monkeypatch.setattr("tiny_llm.engine.steps.propose", watched)
     with engine_with(llm, weak, draft_tokens=1) as engine:
         grammar = Grammar.regex("[a-z]{6} and so on, and on[a-z]{4}")
         ((text, _, reason),) = read(engine.submit(request_of(llm, PROMPTS[0], 60, grammar=grammar)))
@@ -246,7 +246,7 @@ def test_a_draft_follows_the_drafts_before_it_and_no_placeholders(llm, monkeypat
             rows[sampler].append((list(seen), draft.token_id))
         return drafts
 
-    monkeypatch.setattr("tiny_llm.engine.draft_model.propose", watched)
+    monkeypatch.setattr("tiny_llm.engine.steps.propose", watched)
     with engine_with(llm, llm, draft_tokens=3) as engine:
         for handle in [engine.submit(request_of(llm, each, 9, sampling=ENDLESS)) for each in PROMPTS[:2]]:
             read(handle)

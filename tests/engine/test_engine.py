@@ -11,7 +11,7 @@ import pytest
 from tiny_llm.engine import Engine, EngineRequest
 from tiny_llm.engine import engine as engine_module
 from tiny_llm.engine.answers import Answers
-from tiny_llm.engine.recorder import Recorder
+from tiny_llm.engine.statistics import Recorder
 from tiny_llm.errors import ArgumentTypeError
 from tiny_llm.runtime.device import TURNS
 from tiny_llm.sampling.params import Sampling

@@ -4,7 +4,7 @@ import time
 
 import mlx.core as mx
 
-from tiny_llm.engine import EngineRequest, EngineStatistics, Timings, recorder
+from tiny_llm.engine import EngineRequest, EngineStatistics, Timings, statistics
 from tiny_llm.errors import NumericError
 from tiny_llm.sampling.params import Sampling
 
@@ -63,7 +63,7 @@ def test_a_budget_that_is_given_is_used_whole_beside_answers(monkeypatch):
 
 
 def test_the_sizes_of_the_latest_steps_are_kept(monkeypatch):
-    monkeypatch.setattr(recorder, "RECENT_STEPS", 3)
+    monkeypatch.setattr(statistics, "RECENT_STEPS", 3)
     engine, clock = stepped_engine(16, 4, max_running=1, lookup=False), Clock(monkeypatch)
     engine.submit(letters("abcab", 4))
     for expected in ((5,), (5, 1), (5, 1, 1), (1, 1, 1)):

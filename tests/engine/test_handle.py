@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tiny_llm.engine import Event
-from tiny_llm.engine import handle as handle_module
-from tiny_llm.engine.handle import Handle
+from tiny_llm.engine import request as request_module
+from tiny_llm.engine.request import Handle
 
 
 def test_what_is_called_at_the_end_is_called_once_and_at_once_if_it_has_ended():
@@ -69,7 +69,7 @@ def test_an_event_after_its_reader_and_the_loop_have_gone_waits_for_the_next_rea
 
 
 def test_an_event_that_comes_while_its_reader_begins_to_wait_is_not_missed(monkeypatch):
-    handle, waker = Handle("", 1, 1, lambda: None, 0.0), handle_module._waker
+    handle, waker = Handle("", 1, 1, lambda: None, 0.0), request_module._waker
     engine = threading.Thread(target=handle.put, args=(Event(0, "a", finish_reason="stop"),), daemon=True)
 
     def put_meanwhile(loop, arrived):
@@ -77,7 +77,7 @@ def test_an_event_that_comes_while_its_reader_begins_to_wait_is_not_missed(monke
         engine.join(0.05)  # the lock keeps it from its end
         return waker(loop, arrived)
 
-    monkeypatch.setattr(handle_module, "_waker", put_meanwhile)
+    monkeypatch.setattr(request_module, "_waker", put_meanwhile)
 
     async def read():
         return await asyncio.wait_for(anext(handle), 10)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_llm.engine.model_drafts import FIRST_PAUSE, ModelDrafts
+from tiny_llm.engine.drafts import FIRST_PAUSE, ModelDrafts
 
 
 def test_drafts_that_do_not_pay_are_switched_off_for_longer_and_longer():

@@ -19,8 +19,7 @@ import numpy as np
 
 from tiny_llm import LLM
 from tiny_llm.engine import Engine, EngineRequest
-from tiny_llm.engine.runner import Runner
-from tiny_llm.engine.steps import Steps
+from tiny_llm.engine.steps import Runner, Steps
 from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.generation.text import TextStream, end_tokens, new_detokenizer
 from tiny_llm.models.packed import Batch, PackedRequest

@@ -19,8 +19,7 @@ from ..models.invariance import check_invariant
 from ..runtime.device import on_device
 from ..runtime.gpu import computes_on_gpu
 from .engine import Engine
-from .handle import Handle
-from .request import EngineRequest
+from .request import EngineRequest, Handle
 from .sizes import PAGE_SIZE, batch_memory
 
 Finished = Callable[[int, Result], None]

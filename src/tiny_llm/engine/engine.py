@@ -18,19 +18,13 @@ from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
 from ..runtime.device import check_process, on_device
 from ..scheduler import Plan, Scheduler
-from .admission import Admission
-from .answers import Answers
-from .draft_llm import DRAFT_TOKENS, draft_llm, relative_cost
-from .draft_model import DraftModel
-from .handle import Handle
-from .model_drafts import ModelDrafts
+from .answers import Admission, Answers
+from .drafts import DRAFT_TOKENS, DraftModel, ModelDrafts, draft_llm, relative_cost
 from .pace import Pace
-from .recorder import Recorder
-from .request import EngineRequest
-from .runner import Runner
+from .request import EngineRequest, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
-from .statistics import EngineStatistics, Timings
-from .steps import Steps
+from .statistics import EngineStatistics, Recorder
+from .steps import Runner, Steps
 from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)

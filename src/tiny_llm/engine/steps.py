@@ -1,21 +1,174 @@
-"""What a step computes: the rows of its plan, and their next tokens."""
+"""What a step computes: from the rows of its plan to logits, and to the next tokens of the answers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import mlx.core as mx
 
+from ..generation.speculative import fit_vocabulary
+from ..sampling.propose import propose
+
+from ..cache.storage import PagedStorage
 from ..generation.loaded import LoadedModel
+from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..runtime.device import on_device
-from ..sampling.rows import Drawn
-from ..scheduler import Plan, RequestState
+from ..sampling.rows import Drawn, RowSampler, sample_rows, verify_rows
+from ..scheduler import Plan, RequestState, Row
+from .answer import take_prompt_scores
 from .answers import Answers
-from .draft_model import DraftModel
-from .prompt_scores import take_prompt_scores
-from .runner import Runner
-from .sampling import has_grammar, sample
+from .sizes import PoolSize
+
+
+class Runner:
+    """Runs steps of a model. Everything here belongs to one thread."""
+
+    def __init__(self, model: Any, size: PoolSize, *, grows: bool = False, batch_invariant: bool = False):
+        self.model = model
+        self._batch_invariant = batch_invariant
+        self._size = size
+        self._blocks = PackedBlocks(model)
+        self._grows = grows  # pages are allocated when they are first used
+        self.storage = self._new_storage()
+
+    def logits(self, plan: Plan) -> mx.array:
+        """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
+        if self._grows:
+            self._reserve(plan)
+        self.copy_pages(plan.copies)
+        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows])
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy pages, each from the first to the second of a pair."""
+        self.storage.copy_pages(copies)
+
+    def run(self, requests: Sequence[PackedRequest]) -> mx.array:
+        """The logits [R, V] that the requests want, in order; nothing is evaluated."""
+        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
+        return packed_logits(self.model, batch, self.storage, self._blocks)
+
+    def forget(self) -> None:
+        """Start with new pages: after a step that failed, arrays may be unusable."""
+        del self.storage  # there may be no room for both
+        mx.clear_cache()
+        self.storage = self._new_storage()
+
+    def _reserve(self, plan: Plan) -> None:
+        """Make the pages of a plan. Grows by 1.5x, so that a page is copied at most three times."""
+        needed = 1 + max(page for row in plan.rows for page in row.pages)
+        if needed > self.storage.num_pages:
+            wanted = max(needed, self.storage.num_pages * 3 // 2)
+            self.storage.grow(min(wanted, self._size.num_pages))
+
+    def _new_storage(self) -> PagedStorage:
+        size = self._size
+        num_pages = 1 if self._grows else size.num_pages
+        return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)
+
+
+# For each request that has logits, its answers: several at the end of a prompt with several answers.
+Samplers = dict[RequestState, list[tuple[RequestState, RowSampler, int | None]]]
+
+
+def has_grammar(samplers: Samplers) -> bool:
+    """Whether an answer has to match a grammar."""
+    return any(sampler.grammar is not None for each in samplers.values() for _, sampler, _ in each)
+
+
+def sample(
+    logits: mx.array, plan: Plan, samplers: Samplers, draft_probs: Mapping[RequestState, mx.array | None]
+) -> dict[RequestState, list[Drawn]]:
+    """The next tokens of each answer: accepted drafts, then one more.
+
+    A sampler comes with the number of most probable tokens that are wanted; None: no log probabilities.
+    `draft_probs` has the distributions that drafts were drawn from, if they were.
+    """
+    states: list[RequestState] = []
+    rows: list[RowSampler] = []
+    drafts: list[Sequence[int]] = []
+    logprobs: list[int | None] = []
+    positions: list[int] = []
+    offset = 0
+    for row in plan.rows:
+        for state, sampler, count in samplers.get(row.state, ()) if row.logits else ():
+            states.append(state)
+            rows.append(sampler)
+            drafts.append(list(row.drafts))
+            logprobs.append(count)
+            positions += range(offset, offset + row.logits)
+        offset += row.logits
+    if not states:
+        mx.eval(logits)
+        return {}
+    if len(positions) != offset or positions != list(range(offset)):
+        logits = logits[mx.array(positions)]
+    if not any(drafts):
+        wanted = None if logprobs.count(None) == len(logprobs) else logprobs
+        return {s: [drawn] for s, drawn in zip(states, sample_rows(logits, rows, wanted), strict=True)}
+    probs = [draft_probs.get(state) for state in states]
+    return dict(zip(states, verify_rows(logits, rows, drafts, logprobs, probs), strict=True))
+
+
+DraftProbs = dict[RequestState, mx.array | None]
+
+
+class DraftModel:
+    """Computes the rows of each step as the large model does, and drafts where it is asked to.
+
+    It has pages of its own, under the same numbers: a page holds the same tokens in both pools, so sharing,
+    copies, preemption and rejected drafts need no second book. Everything here belongs to one thread.
+    """
+
+    def __init__(self, model: Any, size: PoolSize, verifier: Any):
+        assert size.draft is not None
+        self._runner = Runner(model, size.draft)
+        self._vocabulary: int = verifier.vocab_size  # the two may differ in padding
+
+    def forget(self) -> None:
+        """Start with new pages."""
+        self._runner.forget()
+
+    def fill(self, plan: Plan, samplers: Mapping[RequestState, RowSampler]) -> DraftProbs:
+        """Replace the placeholders of these requests by drafts, and compute all rows of the plan."""
+        rows = [row for row in plan.rows if row.state in samplers]
+        self._runner.copy_pages(plan.copies)
+        first = [
+            _request(row, row.token_ids[: len(row.token_ids) - len(row.drafts)], row.start, 1)
+            if row.state in samplers
+            else _request(row, row.token_ids, row.start, 0)
+            for row in plan.rows
+        ]
+        logits = self._runner.run(first)
+        probs: dict[RequestState, list[mx.array | None]] = {row.state: [] for row in rows}
+        place = 0
+        while rows:
+            logits = fit_vocabulary(logits, self._vocabulary)
+            before = [row.drafts[:place] for row in rows]
+            drafts = propose(logits, [samplers[row.state] for row in rows], before)
+            for row, draft in zip(rows, drafts, strict=True):
+                row.set_draft(place, draft.token_id)
+                probs[row.state].append(draft.probs)
+            place += 1
+            # The last draft needs no logits, but its keys: it may be accepted.
+            newest = [
+                _request(row, row.drafts[place - 1 : place], row.start + place, int(place < len(row.drafts)))
+                for row in rows
+            ]
+            logits = self._runner.run(newest)
+            rows = [row for row in rows if place < len(row.drafts)]
+        mx.eval(logits)
+        return {state: _stacked(each) for state, each in probs.items()}
+
+
+def _request(row: Row, token_ids: Sequence[int], start: int, logits: int) -> PackedRequest:
+    return PackedRequest(token_ids, start + len(token_ids), row.pages, logits)
+
+
+def _stacked(probs: Sequence[mx.array | None]) -> mx.array | None:
+    given = [each for each in probs if each is not None]
+    return mx.stack(given) if given else None
 
 
 class Steps:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...engine import Event
-from ...engine.events import EventReason
+from ...engine.request import EventReason
 
 THINK, END_OF_THINK = "<think>", "</think>"
 CALL, END_OF_CALL = "<tool_call>", "</tool_call>"

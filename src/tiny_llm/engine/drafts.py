@@ -1,8 +1,7 @@
-"""Which model can draft for another, and what its steps cost."""
+"""A small model that drafts for the answers of a large one: which one can, what it costs, and when it is asked."""
 
+from collections.abc import Sequence
 from typing import Any
-
-import mlx.core as mx
 
 from ..checks.types import check_type
 from ..errors import ArgumentError, calling
@@ -56,3 +55,50 @@ def _bytes_of(model: Any) -> int:
         is_packed = isinstance(matrix, QuantizedWeights)
         arrays += (matrix.weight, matrix.scales, matrix.biases) if is_packed else (matrix,)
     return sum(array.nbytes for array in arrays)
+
+
+WEIGHT = 0.25  # of the newest step in the mean gain
+FIRST_GAIN = 1.0  # tokens; some wrong drafts must not end the first try
+LATER_GAIN = 0.5
+# Steps to wait after drafts that did not pay, doubled each time.
+FIRST_PAUSE = 8
+MOST_PAUSE = 256
+
+
+class ModelDrafts:
+    """The wishes of one answer for drafts.
+
+    most: drafts of a step. cost: of a step of the small model, in steps of the large one.
+    """
+
+    def __init__(self, most: int, cost: float):
+        self._most, self._cost = most, cost
+        self._gain = FIRST_GAIN  # accepted drafts less what they cost, of a step
+        self._pause = 0
+        self._next_pause = FIRST_PAUSE
+
+    def fork(self) -> "ModelDrafts":
+        """Those of another answer to the same prompt."""
+        return ModelDrafts(self._most, self._cost)
+
+    def propose(self) -> Sequence[int]:
+        """Placeholders for the drafts of the next step; none where they do not pay."""
+        if self._pause > 0:
+            self._pause -= 1
+            return ()
+        return [0] * self._most
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """After a step that verified drafts: how many were right."""
+        if drafted == 0:
+            return
+        gain = accepted - (drafted + 1) * self._cost  # one more step computes the keys of the last draft
+        if gain > 0:
+            self._next_pause = FIRST_PAUSE
+        self._gain += WEIGHT * (gain - self._gain)
+        if self._gain < 0:
+            self._gain = LATER_GAIN
+            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, MOST_PAUSE)
+
+
+# For each request, the distributions [k, V] that its drafts were drawn from; None for those of a greedy one.
