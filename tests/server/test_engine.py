@@ -12,7 +12,7 @@ import pytest
 from tiny_llm import LLM
 from tiny_llm.engine import Engine
 from tiny_llm.sampling.params import Sampling
-from tiny_llm.server.api.call_grammar import text_and_calls
+from tiny_llm.server.api.grammar import text_and_calls
 
 from ..support.serving.running import RunningServer, running, wait_until
 from .test_disconnects import reset, send

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tiny_llm.server.guard import keys
-from tiny_llm.server.guard.hosts import HostGuard, host_name
+from tiny_llm.server.guard import callers
+from tiny_llm.server.guard.callers import HostGuard, host_name
 
 from ..support.asgi import Sent
 from ..support.serving.fake_engine import FakeEngine
@@ -94,7 +94,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, clo
         compared.append(known)
         return hmac.compare_digest(given, known)
 
-    monkeypatch.setattr(keys, "hmac", SimpleNamespace(compare_digest=compare))
+    monkeypatch.setattr(callers, "hmac", SimpleNamespace(compare_digest=compare))
     assert closed.get("/v1/models", authorization="Bearer other").status == 200
     assert compared == [b"other", KEY.encode()]
 

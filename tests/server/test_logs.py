@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.server.guard.access import Access
-from tiny_llm.server.guard.request_ids import request_id
+from tiny_llm.server.guard.access import Access, request_id
 from tiny_llm.server.logs import JsonFormatter, TextFormatter
 
 from ..support.asgi import Sent, receives

@@ -16,9 +16,13 @@ from .answer import Answer, PromptScores
 from .drafts import ModelDrafts
 from .request import EngineRequest, Event, EventReason, Handle
 from .statistics import Recorder
-from .steps import Samplers
 
 NAME = "Engine.submit"
+# For each request that has logits, its answers: several at the end of a prompt with several answers.
+Samplers = dict[RequestState, list[tuple[RequestState, RowSampler, int | None]]]
+LOG = logging.getLogger(__name__)
+# What ends an answer inside a step and keeps its class; every other fault is a `StepFailed`.
+KEPT = (GrammarError, NumericError, MemoryError, EngineFailed, StepFailed)
 
 
 class Admission:
@@ -88,11 +92,6 @@ class Admission:
                 f"at most {room}, as the context has {self._context}",
             )
         return room if wanted is None else wanted
-
-
-LOG = logging.getLogger(__name__)
-# What ends an answer inside a step and keeps its class; every other fault is a `StepFailed`.
-KEPT = (GrammarError, NumericError, MemoryError, EngineFailed, StepFailed)
 
 
 class Answers:

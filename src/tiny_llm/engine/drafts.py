@@ -1,7 +1,9 @@
-"""A small model that drafts for the answers of a large one: which one can, what it costs, and when it is asked."""
+"""A small model that drafts for a large one: which one can, what it costs, and when it is asked."""
 
 from collections.abc import Sequence
 from typing import Any
+
+import mlx.core as mx
 
 from ..checks.types import check_type
 from ..errors import ArgumentError, calling
@@ -13,6 +15,12 @@ from ..runtime.device import on_device
 
 DRAFT_TOKENS = 4
 MOST_DRAFT_TOKENS = 16
+WEIGHT = 0.25  # of the newest step in the mean gain
+FIRST_GAIN = 1.0  # tokens; some wrong drafts must not end the first try
+LATER_GAIN = 0.5
+# Steps to wait after drafts that did not pay, doubled each time.
+FIRST_PAUSE = 8
+MOST_PAUSE = 256
 
 
 def draft_llm(draft: LoadedModel | str, llm: LoadedModel, context: int, draft_tokens: int) -> LoadedModel:
@@ -55,14 +63,6 @@ def _bytes_of(model: Any) -> int:
         is_packed = isinstance(matrix, QuantizedWeights)
         arrays += (matrix.weight, matrix.scales, matrix.biases) if is_packed else (matrix,)
     return sum(array.nbytes for array in arrays)
-
-
-WEIGHT = 0.25  # of the newest step in the mean gain
-FIRST_GAIN = 1.0  # tokens; some wrong drafts must not end the first try
-LATER_GAIN = 0.5
-# Steps to wait after drafts that did not pay, doubled each time.
-FIRST_PAUSE = 8
-MOST_PAUSE = 256
 
 
 class ModelDrafts:

@@ -19,12 +19,12 @@ from ..models.invariance import check_invariant
 from ..runtime.device import check_process, on_device
 from ..scheduler import Plan, Scheduler
 from .answers import Admission, Answers
-from .drafts import DRAFT_TOKENS, DraftModel, ModelDrafts, draft_llm, relative_cost
+from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
 from .pace import Pace
 from .request import EngineRequest, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Recorder
-from .steps import Runner, Steps
+from .steps import DraftModel, Runner, Steps
 from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)

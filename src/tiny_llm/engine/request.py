@@ -18,6 +18,7 @@ from ..sampling.grammar import Grammar
 from ..sampling.params import GREEDY, Sampling
 
 MOST_PROMPT_LOGPROBS = 20  # for each token of a prompt
+EventReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,6 @@ class EngineRequest:
             check_number(name, "deadline", self.deadline)
             if not 0 < self.deadline < math.inf:
                 raise ArgumentError(name, "deadline", self.deadline, "a number of seconds above 0")
-
-
-EventReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ from ..cache.pages import PagePool
 from ..scheduler import Plan, Scheduler
 from .request import Timings
 
+LOG = logging.getLogger(__name__)
+RECENT_STEPS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
@@ -30,10 +33,6 @@ class EngineStatistics:
     steps: int
     step_tokens: tuple[int, ...]  # of the latest steps
     last_step_at: float  # of the monotonic clock
-
-
-LOG = logging.getLogger(__name__)
-RECENT_STEPS = 1024
 
 
 class Recorder:

@@ -8,18 +8,19 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generation.speculative import fit_vocabulary
-from ..sampling.propose import propose
-
 from ..cache.storage import PagedStorage
 from ..generation.loaded import LoadedModel
+from ..generation.speculative import fit_vocabulary
 from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..runtime.device import on_device
+from ..sampling.propose import propose
 from ..sampling.rows import Drawn, RowSampler, sample_rows, verify_rows
 from ..scheduler import Plan, RequestState, Row
 from .answer import take_prompt_scores
-from .answers import Answers
+from .answers import Answers, Samplers
 from .sizes import PoolSize
+
+DraftProbs = dict[RequestState, mx.array | None]
 
 
 class Runner:
@@ -68,10 +69,6 @@ class Runner:
         return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)
 
 
-# For each request that has logits, its answers: several at the end of a prompt with several answers.
-Samplers = dict[RequestState, list[tuple[RequestState, RowSampler, int | None]]]
-
-
 def has_grammar(samplers: Samplers) -> bool:
     """Whether an answer has to match a grammar."""
     return any(sampler.grammar is not None for each in samplers.values() for _, sampler, _ in each)
@@ -109,9 +106,6 @@ def sample(
         return {s: [drawn] for s, drawn in zip(states, sample_rows(logits, rows, wanted), strict=True)}
     probs = [draft_probs.get(state) for state in states]
     return dict(zip(states, verify_rows(logits, rows, drafts, logprobs, probs), strict=True))
-
-
-DraftProbs = dict[RequestState, mx.array | None]
 
 
 class DraftModel:

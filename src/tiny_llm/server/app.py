@@ -13,13 +13,9 @@ from ..errors import TinyLlmError
 from .door import Engine
 from .endpoint import Service
 from .errors import ApiError, as_api_error
-from .guard.access import Access
-from .guard.body import Bodies
-from .guard.heads import HeadGuard
-from .guard.hosts import HostGuard
-from .guard.keys import OPEN, KeyGuard
-from .guard.origins import OriginGuard
-from .guard.respond import SENT
+from .guard.access import SENT, Access
+from .guard.body import Bodies, HeadGuard
+from .guard.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .lifecycle import Lifecycle
 from .metrics import Metrics
 from .models import Models

@@ -20,12 +20,11 @@ from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
 from .errors import checking
 from .guard.body import Bodies, Body, EarlyError, body_of, send_and_linger
-from .json_lines import as_lines
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
 from .models import Models, ServedModel
 from .settings import Settings
-from .sse import EventStream
+from .sse import EventStream, as_lines
 from .threads import Threads
 
 

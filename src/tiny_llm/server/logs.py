@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Literal
 
-from .guard.request_ids import request_id
+from .guard.access import request_id
 
 LogFormat = Literal["text", "json"]
 FORMATS: tuple[LogFormat, ...] = ("text", "json")

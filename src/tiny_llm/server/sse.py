@@ -1,10 +1,10 @@
-"""Server-sent events, with comments while there is nothing to send."""
+"""Streams of events: server-sent ones, with comments while there is nothing to send, or lines of JSON."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.types import Send
+from starlette.types import Message, Send
 
 from .disconnect import Client
 
@@ -14,6 +14,9 @@ HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would collect the events
 ]
+KIND = b"content-type"
+LINES = [(KIND, b"application/x-ndjson"), *(header for header in HEADERS if header[0] != KIND)]
+SPACE = b" "  # before the next line: JSON allows it, and nothing else
 
 
 class EventStream:
@@ -55,3 +58,16 @@ class EventStream:
             else:
                 await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
                 self._sent_at = loop.time()
+
+
+def as_lines(send: Send) -> Send:
+    """Sends an event stream whose chunks are lines: with the head of lines, and space instead of comments."""
+
+    async def send_lines(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": LINES}
+        elif message.get("body") == COMMENT:
+            message = {**message, "body": SPACE}
+        await send(message)
+
+    return send_lines

@@ -1,7 +1,8 @@
 """From a job to its answer: one JSON object, or the events of a stream."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -12,12 +13,65 @@ from ..deadline import too_late
 from ..door import Handle
 from ..errors import ApiError, as_api_error, refused
 from ..metrics import Meter
-from .events import events
-from .form import encode
-from .job import Job, Usage
+from .job import Job, Usage, encode
 
+NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine
 LOG = logging.getLogger(__name__)
 LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of the engine: our field
+
+
+async def events(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+    """Pairs of the index of a choice and its event."""
+    async for index, event in _all(job, handles):
+        yield index, _of_prompt(event) if job.prompts_only else event
+
+
+def _of_prompt(event: Event) -> Event:
+    """Without tokens of the answer."""
+    reason = "length" if event.finish_reason == "stop" else event.finish_reason
+    return replace(event, text="", token_ids=(), logprobs=None, finish_reason=reason, stop_string=None)
+
+
+async def _all(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+    if not handles:
+        for index in range(len(job.choices)):
+            yield index, NO_TOKENS
+    elif len(handles) == 1:
+        async for event in handles[0]:
+            yield event.choice, event
+    else:
+        async for pair in _joined(job, handles):
+            yield pair
+
+
+async def _joined(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+    queue: asyncio.Queue[tuple[int, Event] | BaseException | None] = asyncio.Queue()
+
+    async def follow(first: int, handle: Handle) -> None:
+        try:
+            async for event in handle:
+                queue.put_nowait((first + event.choice, event))
+            queue.put_nowait(None)
+        except Exception as error:
+            queue.put_nowait(error)
+
+    tasks = [
+        asyncio.create_task(follow(number * job.choices_per_request, handle))
+        for number, handle in enumerate(handles)
+    ]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class Running:

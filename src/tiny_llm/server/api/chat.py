@@ -7,9 +7,8 @@ from ..errors import bad_value
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields
-from .form import ChoicesForm
 from .grammar import read_grammar
-from .job import Form, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .job import ChoicesForm, Form, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice, Choice
 from .pieces import END_OF_THINK, THINK, AnswerReader
 from .prompt import read_prompt

@@ -6,11 +6,10 @@ from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import CompletionFields
-from .form import ChoicesForm
 from .grammar import read_grammar
-from .job import Job, check_choices, check_logprobs, engine_request, new_id, read_stream
-from .lengths import check_chars
+from .job import ChoicesForm, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import COMPLETION, Choice, CompletionChoice
+from .prompt import check_chars
 from .sampling import answer_limit, check_ids, context_exceeded, read_sampling
 
 DEFAULT_MAX_TOKENS = 16  # as at OpenAI

@@ -8,8 +8,7 @@ from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
 from .fields import ChatFields, DetokenizeFields, TokenizeFields
-from .lengths import check_chars
-from .prompt import read_prompt
+from .prompt import check_chars, read_prompt
 from .sampling import check_ids
 from .tools import read_tools
 

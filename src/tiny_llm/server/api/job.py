@@ -1,10 +1,12 @@
-"""A checked request: what goes to the engine, and the choices that its answers fill."""
+"""A checked request: what goes to the engine, the choices that its answers fill, and what is around them."""
 
 import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from ...engine import EngineRequest
 from ...sampling.params import Sampling
@@ -13,6 +15,9 @@ from ..models import ServedModel
 from ..settings import Settings
 from .fields import AnswerFields
 from .outputs import Choice
+
+DONE = b"data: [DONE]\n\n"
+encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +116,54 @@ def read_stream(fields: AnswerFields) -> tuple[bool, bool]:
     if fields.stream_options is not None and not fields.stream:
         raise bad_value("stream_options", "null unless stream is true")
     return bool(fields.stream), bool(fields.stream_options and fields.stream_options.include_usage)
+
+
+class ChoicesForm:
+    """Of /v1/chat/completions and /v1/completions: `kind` and `chunk_kind` name an answer and an event."""
+
+    def __init__(self, kind: str, chunk_kind: str, include_usage: bool, id_prefix: str):
+        self.id_prefix = id_prefix
+        self._kind = kind
+        self._chunk_kind = chunk_kind
+        self._include_usage = include_usage
+        self._tail: dict[str, Any] = {"usage": None} if include_usage else {}
+
+    def begin(self, job: Job) -> Iterator[bytes]:
+        yield from ()
+
+    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        yield from ()
+
+    def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
+        return _data({**_head(job, self._chunk_kind), "choices": [delta], **self._tail})
+
+    def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
+        if self._include_usage:
+            yield _data({**_head(job, self._chunk_kind), "choices": [], "usage": _usage(usage)})
+        yield DONE
+
+    def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
+        """An error ends a stream without [DONE]."""
+        yield _data(error.body)
+
+    def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
+        choices = [choice.whole() for choice in job.choices]
+        return {**_head(job, self._kind), "choices": choices, "usage": _usage(usage)}
+
+
+def _head(job: Job, kind: str) -> dict[str, Any]:
+    return {"id": job.id, "object": kind, "created": job.created, "model": job.model.name}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def _data(record: dict[str, Any]) -> bytes:
+    return b"data: " + encode(record) + b"\n\n"

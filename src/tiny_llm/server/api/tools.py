@@ -6,8 +6,8 @@ from ...sampling.grammar import Grammar
 from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
-from .call_grammar import calls_or_json, only_calls, text_and_calls
 from .fields import ChatFields, Tool
+from .grammar import calls_or_json, only_calls, text_and_calls
 
 CHOICES = ("auto", "none", "required")
 

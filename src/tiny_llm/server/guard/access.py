@@ -1,20 +1,50 @@
 """The outermost layer: gives a request its id, logs one line, counts its error, survives its failure."""
 
 import logging
+import re
+import secrets
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ApiError
 from ..page.files import PREFIX
-from .request_ids import HEADER, choose_id, request_id
-from .respond import SENT
 
+HEADER = b"x-request-id"
+SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+SENT = "tiny_llm.error"  # where the scope of a request has the error that it got
 LOG = logging.getLogger(__name__)
 QUIET = frozenset({"/health", "/ready", "/metrics"})  # asked every few seconds
 SECURITY = [(b"x-content-type-options", b"nosniff")]
+
+
+def choose_id(headers: list[tuple[bytes, bytes]]) -> str:
+    """The client's id if it is harmless in logs and headers, else a new one."""
+    for name, value in headers:
+        if name == HEADER and SANE.fullmatch(value):
+            return value.decode()
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
+    """Outside of the routes. The error is noted for the metrics."""
+    scope[SENT] = error
+    body = error.encode(scope["path"])
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *((name.encode(), value.encode()) for name, value in error.headers),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Access:

@@ -1,4 +1,4 @@
-"""Reads a body within limits of type, size and time."""
+"""The head of a request within its limit, and its body within limits of type, size and time."""
 
 import asyncio
 import contextlib
@@ -8,18 +8,45 @@ from dataclasses import dataclass, field
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..deadline import Deadline
 from ..disconnect import Client
 from ..errors import RETRY, ApiError, is_ollama
 from ..settings import Settings
-from .respond import send_error
+from .access import send_error
 
+LENGTHS = {b"content-length", b"transfer-encoding"}
 CLOSE = (("connection", "close"),)
 LINGER_SECONDS = 1.0
 AGAIN_SECONDS = 0.02
 STRING, VALUE, LIST, OBJECT = 80, 80, 100, 280  # bytes of each, the last two with a first value
+
+
+class HeadGuard:
+    """The size of a head, and one length of its body. uvicorn limits only a head in several parts."""
+
+    def __init__(self, app: ASGIApp, limit: int):
+        self._app = app
+        self._limit = limit  # bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if head_size(scope) > self._limit:
+            sentence = f"the header is too large: expected at most {self._limit} bytes"
+            await send_error(scope, send, ApiError(431, sentence, code="header_too_large"))
+        elif {name for name, _ in scope["headers"]} >= LENGTHS:
+            # A proxy may believe the other one, and take a part of this body for the next request.
+            sentence = "expected Content-Length or Transfer-Encoding, not both"
+            error = ApiError(400, sentence, code="invalid_http", headers=(("connection", "close"),))
+            await send_error(scope, send, error)
+        else:
+            await self._app(scope, receive, send)
+
+
+def head_size(scope: Scope) -> int:
+    """In bytes, without separators."""
+    target = len(scope["raw_path"]) + len(scope["query_string"])
+    return target + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
 class EarlyError(ApiError):

@@ -8,10 +8,8 @@ import msgspec
 from ....engine import Event
 from ...door import Tokenizer
 from ...errors import ANTHROPIC_PATH, ApiError
-from ..blocks import Added, Block, Blocks, Closed, Opened, Step
-from ..form import encode
-from ..job import Job, Usage
-from ..pieces import AnswerReader
+from ..job import Job, Usage, encode
+from ..pieces import Added, AnswerReader, Block, Blocks, Closed, Opened, Step
 
 
 class AnthropicForm:

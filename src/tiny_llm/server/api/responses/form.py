@@ -9,11 +9,9 @@ import msgspec
 from ....engine import Event
 from ...door import Tokenizer
 from ...errors import ApiError
-from ..blocks import Block, Blocks, Closed, Opened, Step
-from ..form import encode
-from ..job import Job, Usage
-from ..logprobs import chat_logprobs
-from ..pieces import AnswerReader, Content
+from ..job import Job, Usage, encode
+from ..outputs import chat_logprobs
+from ..pieces import AnswerReader, Block, Blocks, Closed, Content, Opened, Step
 from .fields import ResponseFields
 
 PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
