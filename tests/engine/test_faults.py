@@ -17,7 +17,7 @@ from tiny_llm.errors import (
     OutOfMemoryError,
     StepFailed,
 )
-from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance
+from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance  # XXX module import
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
 from ..support.stepped_engine import stepped_engine

@@ -12,7 +12,7 @@ import pytest
 from tiny_llm import LLM, AnswerError, Grammar, GrammarError
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.generation.result import Result
-from tiny_llm.sampling.grammar import allowance
+from tiny_llm.sampling.grammar import allowance  # XXX module import
 from tiny_llm.sampling.grammar.state import GrammarState
 
 from ..support.engine_requests import PROMPTS, request_of

@@ -2,7 +2,7 @@
 
 from .mistake import Mistake, Table
 
-MASKS = "tiny_llm/sampling/grammar/masks.py"
+MASKS = "tiny_llm/sampling/grammar/state.py"
 STATE = "tiny_llm/sampling/grammar/state.py"
 ROW = "tiny_llm/sampling/row_sampler.py"
 PIECES = "tiny_llm/server/api/pieces.py"

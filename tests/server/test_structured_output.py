@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import ArgumentError
-from tiny_llm.sampling.grammar import Grammar, find_grammar, start_grammar, trial
+from tiny_llm.sampling.grammar import Grammar, find_grammar, start_grammar, trial  # XXX module import
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.threads import Threads
 

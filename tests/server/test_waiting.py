@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar, trial
+from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar, trial  # XXX module import
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
 from tiny_llm.server.threads import Threads

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tiny_llm import GrammarError, Sampling
-from tiny_llm.sampling.grammar import Grammar, allowance, start_grammar
+from tiny_llm.sampling.grammar import Grammar, start_grammar
 from tiny_llm.sampling.grammar.state import Trial
 from tiny_llm.sampling.rows import RowSampler
 

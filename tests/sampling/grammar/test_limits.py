@@ -22,8 +22,7 @@ from tiny_llm.sampling.grammar import (
     start_grammar,
     trial,
 )
-from tiny_llm.sampling.grammar.compiler import GRAMMAR_WORKER, TRIALS
-from tiny_llm.sampling.grammar.trial import CROWDED_SECONDS, Trials
+from tiny_llm.sampling.grammar.compiler import CROWDED_SECONDS, GRAMMAR_WORKER, TRIALS, Trials
 
 from ...support.refusal import refused
 from .grammars import PATTERN

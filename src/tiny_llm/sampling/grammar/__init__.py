@@ -2,8 +2,7 @@
 
 from .compiler import compile_grammar, find_grammar, start_grammar
 from .grammar import Grammar, read_response_format
-from .masks import apply_masks
-from .state import GrammarState
+from .state import GrammarState, apply_masks
 
 __all__ = [
     "Grammar",

@@ -3,26 +3,103 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
+import time
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, GrammarQueueBusy, UnsupportedError
-from ...runtime.worker_process import WorkerProcess, WorkerTooSlow
-from .allowance import Allowance
+from ...runtime.worker_process import WorkerProcess, WorkerStopped, WorkerTooSlow
 from .grammar import Grammar
-from .refusals import Refusals
-from .state import GrammarState
-from .trial import Trials
+from .state import Allowance, GrammarState
 
+MAX_REFUSALS = 256
+FORGET_AFTER = 300.0  # seconds: a time limit may be exceeded because the machine was busy
+TOKENIZER_SECONDS = 60.0
+CROWDED_SECONDS = 1.0  # limit of a grammar while others wait; almost all take less than a tenth of it
 SECONDS = 5.0  # time limit of a grammar
 MAX_COMPILED = 32  # grammars kept for each tokenizer, beside those that somebody holds
-
 # One process for the grammars of all models, started at the first grammar.
 GRAMMAR_WORKER = WorkerProcess(Path(__file__).with_name("check_process.py"))
+_compilers_lock = threading.Lock()
+
+
+class Refusals:
+    """The newest refused grammars of one tokenizer, each with the reason."""
+
+    def __init__(self) -> None:
+        self._reasons: OrderedDict[Grammar, tuple[str, float]] = OrderedDict()
+
+    def add(self, grammar: Grammar, reason: str) -> None:
+        """Remember why a grammar cannot be used."""
+        self._reasons.pop(grammar, None)
+        self._reasons[grammar] = (reason, time.monotonic() + FORGET_AFTER)
+        while len(self._reasons) > MAX_REFUSALS:
+            self._reasons.popitem(last=False)
+
+    def find(self, grammar: Grammar) -> str | None:
+        """The reason; None if the grammar was not refused, or long ago."""
+        reason, end = self._reasons.get(grammar, ("", 0.0))
+        if time.monotonic() < end:
+            return reason
+        self._reasons.pop(grammar, None)
+        return None
+
+
+class Trials:
+    """The grammars of all models, in line for one process, which is started at the first one."""
+
+    def __init__(self, process: WorkerProcess):
+        self._process = process
+        self._turn = threading.Lock()
+        self._in_line = 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[float]:
+        """Wait in line, and get the time limit for the grammar whose turn it is: `seconds`, or less if others
+        wait, so that slow grammars cannot keep them for long."""
+        self._count(1)
+        with self._turn:  # the next one in line must not count this one
+            try:
+                yield min(seconds, CROWDED_SECONDS) if self._in_line > 1 else seconds
+            finally:
+                self._count(-1)
+
+    def error_of(
+        self, grammar: Grammar, tokenizer: dict[str, Any], definition: str, seconds: float
+    ) -> str | None:
+        """Why a grammar cannot be used with a tokenizer; None if it can. Only inside a `turn`.
+
+        WorkerTooSlow if that is not known after `seconds`.
+        `tokenizer` has its name and its end tokens; `definition` is sent to a process that does not know it.
+        """
+        order = json.dumps(tokenizer | grammar.fields)
+        try:
+            answer = self._process.request(order, seconds)
+            if "unknown" in answer:
+                self._process.request(json.dumps(tokenizer | {"definition": definition}), TOKENIZER_SECONDS)
+                answer = self._process.request(order, seconds)
+        except WorkerTooSlow:
+            raise
+        except WorkerStopped as stopped:
+            return f"it {stopped}"
+        if "unknown" in answer:  # the process has ended in between
+            return "its process was stopped"
+        error: str | None = answer.get("error")
+        return error
+
+    def _count(self, number: int) -> None:
+        with self._counting:
+            self._in_line += number
+
+
 TRIALS = Trials(GRAMMAR_WORKER)
 
 
@@ -118,7 +195,6 @@ def _refusal(grammar: Grammar, reason: str) -> ArgumentError:
 
 
 _compilers: weakref.WeakKeyDictionary[Any, GrammarCompiler] = weakref.WeakKeyDictionary()
-_compilers_lock = threading.Lock()
 
 
 def _compiler_of(tokenizer: Any) -> GrammarCompiler:

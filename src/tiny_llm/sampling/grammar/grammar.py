@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from ...checks.types import check_text, check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError, calling
-from .closed_objects import close_objects
-from .schema import MAX_DEPTH, check_depth, check_schema
+from .schema import MAX_DEPTH, check_depth, check_schema, close_objects
 
 MAX_TEXT_BYTES = 64 * 2**10  # of a schema as JSON, of a pattern, of a Lark grammar
 

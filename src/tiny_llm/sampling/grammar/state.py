@@ -1,17 +1,87 @@
-"""Where one answer is in its grammar: which tokens may follow, and steps forward and back."""
+"""Where one answer is in its grammar: which tokens may follow, steps forward and back, and their time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
 
 from ...errors import GrammarError
+
+MOST = 1.0  # seconds that may be saved; a request begins with so many
+PER_TOKEN = 0.005  # seconds that each token of an answer adds; most masks take less than a tenth of it
+TOO_SLOW = "takes too much time for each token"
+
+
+class Allowance:
+    """Of one request, for all its answers: every request of a batch waits for a mask.
+
+    Beyond it, each of its answers ends with a GrammarError, and `give_up` is called, which may refuse the
+    grammar to later requests. Those that follow it already have allowances of their own.
+    """
+
+    def __init__(self, give_up: Callable[[str], None]):
+        self._give_up = give_up
+        self._left = MOST
+
+    def of_another(self) -> Allowance:
+        """Of another request with the same grammar."""
+        return Allowance(self._give_up)
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Subtract the processor time of this block."""
+        self._check()
+        start = time.thread_time()
+        try:
+            yield
+        finally:
+            self._left -= time.thread_time() - start
+            if self._left < 0:
+                self._give_up(TOO_SLOW)
+        self._check()
+
+    def earn(self, tokens: int) -> None:
+        """Add the time of so many tokens of an answer."""
+        if self._left >= 0:
+            self._left = min(MOST, self._left + tokens * PER_TOKEN)
+
+    def _check(self) -> None:
+        if self._left < 0:
+            raise GrammarError(f"it {TOO_SLOW}")
+
+
+def apply_masks(logits: mx.array, masks: Sequence[bytes | None]) -> mx.array:
+    """`logits` [R, V] as float32, with -inf for each token whose bit in the mask of its row is 0 or missing.
+
+    A mask has the lowest bit of each byte first; None allows every token.
+    """
+    vocabulary = logits.shape[-1]
+    size = -(-vocabulary // 8)
+    rows = [b"\xff" * size if mask is None else mask[:size].ljust(size, b"\0") for mask in masks]
+    joined: Any = memoryview(b"".join(rows))
+    # A sum: for 150 000 tokens on a CPU, mx.where takes 0.6 ms, a sum 0.03 ms and this look-up 0.2 ms.
+    added = mx.take(_added_by_byte(), mx.array(joined), axis=0).reshape(len(rows), -1)
+    return logits + added[:, :vocabulary]
+
+
+@cache
+def _added_by_byte() -> mx.array:
+    """What each byte of a mask adds to the logits of its 8 tokens, [256, 8]: 0 or -inf."""
+    bits = mx.arange(256)[:, None] // mx.array([2**bit for bit in range(8)]) % 2
+    added = mx.where(bits == 1, 0.0, -mx.inf)
+    mx.eval(added)
+    return added
+
 
 if TYPE_CHECKING:
     import llguidance
 
-    from .allowance import Allowance
+    from .state import Allowance
 
 
 class GrammarState:
