@@ -74,6 +74,8 @@ def test_all_bodies_together_have_a_limit() -> None:
     with running(FakeEngine(), max_bodies=3000) as server:
         large = {"prompt": "a" * 600, "max_tokens": 1}
         assert server.complete(**large).status == 200
+        never = server.complete(prompt="a" * 2000)
+        assert (never.status, never.error["code"]) == (413, "body_too_large")
         with server.connect() as connection:
             connection.sendall(HEAD + b"Content-Length: 2100\r\n\r\n" + b" " * 2000)
             wait_until(lambda: server.server.lifecycle.in_flight == 1)
