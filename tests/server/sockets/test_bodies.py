@@ -16,7 +16,7 @@ from tiny_llm.server.api.decode import decode
 from tiny_llm.server.guard.body import decoded_size
 
 from ...support.serving.fake_engine import FakeEngine
-from ...support.serving.running import running, wait_until
+from ...support.serving.running import read_all, running, wait_until
 from .raw_requests import HEAD, parse
 
 
@@ -67,6 +67,16 @@ def test_a_body_may_be_as_large_as_its_limit(chunked: bool, caplog: pytest.LogCa
                 head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
             assert parse(server.send_raw(HEAD + b"Connection: close\r\n" + head + body)).status == status
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+def test_what_is_not_http_behind_an_answer_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing more can be said: the answer has begun before the end of the body."""
+    with running(FakeEngine(), max_body=1000) as server, server.connect() as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n%b\r\n" % (b" " * 2000))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(b"no chunk\r\n")
+        assert b"HTTP" not in read_all(connection)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_all_bodies_together_have_a_limit() -> None:
