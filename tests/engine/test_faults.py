@@ -17,7 +17,8 @@ from tiny_llm.errors import (
     OutOfMemoryError,
     StepFailed,
 )
-from tiny_llm.sampling.grammar import Grammar, GrammarState, allowance  # XXX module import
+from tiny_llm.sampling.grammar import Grammar, GrammarState
+from tiny_llm.sampling.grammar import state as grammar_state
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
 from ..support.stepped_engine import stepped_engine
@@ -142,8 +143,8 @@ def test_a_grammar_at_its_limit_ends_one_answer_and_not_the_engine(llm, engine, 
 
 
 def test_a_grammar_that_takes_too_long_ends_its_answers_and_no_others(llm, engine, monkeypatch):
-    monkeypatch.setattr(allowance, "MOST", 0.0)
-    monkeypatch.setattr(allowance, "PER_TOKEN", 0.0)
+    monkeypatch.setattr(grammar_state, "MOST", 0.0)
+    monkeypatch.setattr(grammar_state, "PER_TOKEN", 0.0)
     good = engine.submit(request_of(llm, PROMPTS[0]))
     slow = request_of(llm, PROMPTS[1], n=2, grammar=Grammar.regex("[a-z ]+ slowly"))
     events = list(engine.submit(slow))

@@ -12,7 +12,7 @@ import pytest
 from tiny_llm import LLM, AnswerError, Grammar, GrammarError
 from tiny_llm.engine.batch import answer_all
 from tiny_llm.generation.result import Result
-from tiny_llm.sampling.grammar import allowance  # XXX module import
+from tiny_llm.sampling.grammar import state as grammar_state
 from tiny_llm.sampling.grammar.state import GrammarState
 
 from ..support.engine_requests import PROMPTS, request_of
@@ -65,8 +65,8 @@ def test_a_grammar_that_is_given_up_within_a_list_ends_no_other_answer(
 ) -> None:
     """Later requests with it are refused when they are submitted."""
     slow = Grammar.regex("[a-z ]{1,40} given up")
-    monkeypatch.setattr(allowance, "MOST", 0.0)
-    monkeypatch.setattr(allowance, "PER_TOKEN", 0.0)
+    monkeypatch.setattr(grammar_state, "MOST", 0.0)
+    monkeypatch.setattr(grammar_state, "PER_TOKEN", 0.0)
     requests = [request_of(llm, prompt, 6, grammar=slow) for prompt in (PROMPTS * 3)[:9]]
     requests[4] = request_of(llm, PROMPTS[4], 6)
     with pytest.raises(GrammarError, match="takes too much time for each token") as caught:

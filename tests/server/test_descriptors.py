@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import signal
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tiny_llm.server.accept import MOST_DESCRIPTORS, RESERVED
+from tiny_llm.server.accept import MOST_DESCRIPTORS, RESERVED, accept, connections_within
 
 from ..support.serving.running import SECONDS, wait_until
+from ..support.virtual_time import at_once, now
 from .test_program import FAKE, Program, started
 
 # A test asks and limits the process of the server.
@@ -77,3 +79,26 @@ def test_without_a_descriptor_no_connection_is_accepted_and_one_line_says_so() -
         "no connection can be accepted: Too many open files"
     ]
     assert len(messages) < 10
+
+
+def test_a_limit_that_is_too_low_for_the_server_allows_one_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for soft, allowed in ((RESERVED - 1, 1), (RESERVED + 5, 5), (resource.RLIM_INFINITY, 9)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert connections_within(9) == allowed
+
+
+@at_once
+async def test_a_client_that_has_gone_before_it_is_accepted_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends = [ConnectionAbortedError(), ConnectionAbortedError(), asyncio.CancelledError()]
+
+    async def accept_none(_: socket.socket) -> None:
+        raise ends.pop(0)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_accept", accept_none)
+    with socket.socket() as listener, pytest.raises(asyncio.CancelledError):
+        await accept(listener, asyncio.Protocol)
+    assert (now(), caplog.records) == (0, [])

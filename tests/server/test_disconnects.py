@@ -145,5 +145,6 @@ async def test_a_stream_has_comments_after_a_silence_only() -> None:
 
     send = Sent()
     await EventStream(chunks(), Client(), comment_after=15)(send)
+    await asyncio.sleep(100)  # nothing follows its end
     bodies = [message["body"] for message in send.messages if message.get("body")]
     assert bodies == [b"event"] * 10 + [COMMENT] * 2 + [b"last"]

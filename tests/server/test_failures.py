@@ -95,6 +95,10 @@ def test_the_reason_of_a_failure_is_logged_once(
         assert len(failures) == 1
         assert failures[0].exc_info[1] is server.engine.failure
         caplog.clear()
+    server.engine.refusal = Draining()  # no fault
+    for stream in (False, True):
+        server.complete(stream=stream)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_clients_do_not_ask_again_for_what_took_too_long() -> None:

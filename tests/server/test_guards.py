@@ -33,7 +33,7 @@ def test_every_path_needs_a_key(closed: RunningServer, path: str, key: str | Non
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "Bearer "])
 @pytest.mark.parametrize("key", [KEY, "other"])
 def test_each_key_opens(closed: RunningServer, scheme: str, key: str) -> None:
     assert closed.get("/v1/models", authorization=f"{scheme} {key}").status == 200
@@ -133,7 +133,7 @@ def test_other_names_are_not(server: RunningServer, host: str) -> None:
 
 
 def test_an_allowed_host_is_served_and_a_star_allows_all() -> None:
-    with running(FakeEngine(), allowed_hosts=("llm.example",)) as server:
+    with running(FakeEngine(), allowed_hosts=("LLM.example",)) as server:
         assert server.get("/v1/models", host="llm.example:8000").status == 200
         assert server.get("/v1/models", host="localhost").status == 403
     with running(FakeEngine(), allowed_hosts=("*",)) as server:

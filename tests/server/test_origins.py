@@ -20,7 +20,8 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[RunningServer]:
-    with running(FakeEngine(), allowed_origins=(PAGE, "app://desktop"), api_keys=("secret",)) as started:
+    origins = ("https://App.example", "app://desktop")
+    with running(FakeEngine(), allowed_origins=origins, api_keys=("secret",)) as started:
         yield started
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import ArgumentError
-from tiny_llm.sampling.grammar import Grammar, find_grammar, start_grammar, trial  # XXX module import
+from tiny_llm.sampling.grammar import Grammar, find_grammar, start_grammar
+from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.threads import Threads
 
@@ -129,7 +130,7 @@ def test_a_grammar_that_has_no_time_because_others_wait_may_come_again(
     """Alone it would have more: it is not wrong, and not remembered as if it were. A wrong one is refused."""
     monkeypatch.setattr(TRIALS, "_in_line", 1)
     assert server.chat(structured_outputs={"regex": "(wrong"}).status == 400
-    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.2)
+    monkeypatch.setattr(grammar_compiler, "CROWDED_SECONDS", 0.2)
     for _ in range(2):
         answer = server.chat(structured_outputs={"json": ENDLESS})
         assert (answer.status, answer.error["code"]) == (429, "grammar_queue_busy")

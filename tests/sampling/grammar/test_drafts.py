@@ -8,6 +8,7 @@ import pytest
 
 from tiny_llm import GrammarError, Sampling
 from tiny_llm.sampling.grammar import Grammar, start_grammar
+from tiny_llm.sampling.grammar import state as grammar_state
 from tiny_llm.sampling.grammar.state import Trial
 from tiny_llm.sampling.rows import RowSampler
 
@@ -61,10 +62,10 @@ def test_tokens_of_an_answer_earn_time_and_drafts_do_not(tokenizer, monkeypatch)
 
     steady, drafting = row_of("a*"), row_of("b*")
     (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
-    tick = allowance.PER_TOKEN / 8  # between two looks at the clock, so of each call of llguidance
+    tick = grammar_state.PER_TOKEN / 8  # between two looks at the clock, so of each call of llguidance
     clock = itertools.count(0.0, tick)
-    monkeypatch.setattr(allowance.time, "thread_time", lambda: next(clock))
-    calls = int(allowance.MOST / tick)
+    monkeypatch.setattr(grammar_state.time, "thread_time", lambda: next(clock))
+    calls = int(grammar_state.MOST / tick)
     for _ in range(calls):
         steady.masks([])
         steady.accept([a])

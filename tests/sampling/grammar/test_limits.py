@@ -14,14 +14,14 @@ from tiny_llm.errors import GrammarQueueBusy
 from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
 from tiny_llm.sampling.grammar import (
     Grammar,
-    allowance,
     compile_grammar,
     compiler,
     find_grammar,
     refusals,
     start_grammar,
-    trial,
 )
+from tiny_llm.sampling.grammar import compiler as grammar_compiler
+from tiny_llm.sampling.grammar import state as grammar_state
 from tiny_llm.sampling.grammar.compiler import CROWDED_SECONDS, GRAMMAR_WORKER, TRIALS, Trials
 
 from ...support.refusal import refused
@@ -88,7 +88,7 @@ def test_a_grammar_that_several_wait_for_is_tried_once(tokenizer):
 
 
 def test_a_grammar_that_is_too_slow_only_while_others_wait_is_not_refused(tokenizer, monkeypatch):
-    monkeypatch.setattr(trial, "CROWDED_SECONDS", 0.2)
+    monkeypatch.setattr(grammar_compiler, "CROWDED_SECONDS", 0.2)
     monkeypatch.setattr(TRIALS, "_in_line", 1)
     crowded = Grammar.json_schema({**json.loads(ENDLESS.text), "title": "crowded"})
     with pytest.raises(GrammarQueueBusy, match=r"more than 0.2 s to compile, and others wait: try again"):
@@ -192,8 +192,8 @@ def test_the_start_of_the_process_takes_no_time_from_a_grammar(tmp_path):
 
 def test_a_grammar_that_takes_too_long_for_each_token_ends_its_answers(tokenizer, monkeypatch):
     """Each of its masks is legal for llguidance; all together are not for us."""
-    monkeypatch.setattr(allowance, "MOST", 0.05)
-    monkeypatch.setattr(allowance, "PER_TOKEN", 0.0)
+    monkeypatch.setattr(grammar_state, "MOST", 0.05)
+    monkeypatch.setattr(grammar_state, "PER_TOKEN", 0.0)
     slow = Grammar.regex(r"(a|b|[^z]{1,20}c)*a.{1,80}(foo|bar)")
     state, other = (start_grammar(tokenizer, slow) for _ in range(2))
     fork = state.copy()
@@ -210,33 +210,33 @@ def test_a_grammar_that_takes_too_long_for_each_token_ends_its_answers(tokenizer
 
 def test_tokens_earn_time_up_to_a_limit(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(allowance.time, "thread_time", lambda: now)
+    monkeypatch.setattr(grammar_state.time, "thread_time", lambda: now)
     reasons: list[str] = []
-    time_of = allowance.Allowance(reasons.append)
+    time_of = grammar_state.Allowance(reasons.append)
     for _ in range(1000):  # each takes as much as it brings
         time_of.earn(2)
         with time_of.spending():
-            now += 2 * allowance.PER_TOKEN
+            now += 2 * grammar_state.PER_TOKEN
     with time_of.spending():
-        now += allowance.MOST / 2
+        now += grammar_state.MOST / 2
     assert reasons == []
     time_of.earn(10**6)
     with pytest.raises(GrammarError), time_of.spending():
-        now += allowance.MOST * 1.01
-    assert reasons == [allowance.TOO_SLOW]
+        now += grammar_state.MOST * 1.01
+    assert reasons == [grammar_state.TOO_SLOW]
 
 
 def test_a_fault_in_a_grammar_that_is_too_slow_as_well_ends_the_grammar_too(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(allowance.time, "thread_time", lambda: now)
+    monkeypatch.setattr(grammar_state.time, "thread_time", lambda: now)
     reasons: list[str] = []
-    time_of = allowance.Allowance(reasons.append)
+    time_of = grammar_state.Allowance(reasons.append)
 
     def take_too_long_and_fail() -> None:
         nonlocal now
-        now += allowance.MOST * 1.01
+        now += grammar_state.MOST * 1.01
         raise KeyError("a fault of llguidance")
 
     with pytest.raises(KeyError), time_of.spending():
         take_too_long_and_fail()
-    assert reasons == [allowance.TOO_SLOW]
+    assert reasons == [grammar_state.TOO_SLOW]

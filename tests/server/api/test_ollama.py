@@ -194,6 +194,7 @@ def test_a_request_without_a_prompt_finds_the_model_loaded(
         (chat, {"options": {"num_predict": 0}}, "options.num_predict: expected at least 1"),
         (chat, {"options": {"num_predict": -3}}, "options.num_predict: "),
         (chat, {"options": {"num_ctx": 2}}, "the prompt is too long: 9 tokens > 2 tokens of context"),
+        (chat, {"options": {"num_ctx": 9}}, "the prompt is too long: 9 tokens"),
         (chat, {"options": {"mirostat": 1}}, "options.mirostat: expected 0"),
         (
             chat,

@@ -264,6 +264,7 @@ def test_a_failure_ends_the_stream(server: RunningServer, client: openai.OpenAI)
         ({"input": "a", "include": ["file_search_call.results"]}, "include[0]"),
         ({"input": "a", "top_logprobs": 50}, "top_logprobs"),
         ({"input": "a", "metadata": {"a": "b" * 2**21}}, "metadata"),
+        ({"input": "a", "metadata": {"a": "b" * 2**19}, "instructions": "a" * 2**19}, "metadata"),
         ({"input": "a", "reasoning": {"effort": "low", "summary": "detailed"}}, "reasoning.summary"),
     ],
 )

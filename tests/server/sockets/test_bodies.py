@@ -16,7 +16,7 @@ from tiny_llm.server.api.decode import decode
 from tiny_llm.server.guard.body import decoded_size
 
 from ...support.serving.fake_engine import FakeEngine
-from ...support.serving.running import running, wait_until
+from ...support.serving.running import read_all, running, wait_until
 from .raw_requests import HEAD, parse
 
 
@@ -69,11 +69,23 @@ def test_a_body_may_be_as_large_as_its_limit(chunked: bool, caplog: pytest.LogCa
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
+def test_what_is_not_http_behind_an_answer_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing more can be said: the answer has begun before the end of the body."""
+    with running(FakeEngine(), max_body=1000) as server, server.connect() as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n%b\r\n" % (b" " * 2000))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(b"no chunk\r\n")
+        assert b"HTTP" not in read_all(connection)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_all_bodies_together_have_a_limit() -> None:
     """A body counts twice, as its bytes and as its fields, until its prompt is made."""
     with running(FakeEngine(), max_bodies=3000) as server:
         large = {"prompt": "a" * 600, "max_tokens": 1}
         assert server.complete(**large).status == 200
+        never = server.complete(prompt="a" * 2000)
+        assert (never.status, never.error["code"]) == (413, "body_too_large")
         with server.connect() as connection:
             connection.sendall(HEAD + b"Content-Length: 2100\r\n\r\n" + b" " * 2000)
             wait_until(lambda: server.server.lifecycle.in_flight == 1)

@@ -11,6 +11,7 @@ CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_cal
 REASONED = {"script": f"<think>Hm</think>A fox.{CALL}{CALL}"}
 FOX = {"script": "A fox"}
 FAILS: dict[str, Any] = {**FOX, "failure": NumericError(), "fail_after": 1}
+FAILS_AT_ONCE = {**FOX, "failure": MemoryError(), "fail_after": 0}
 FULL = {"refusal": QueueFull(8)}
 
 USER = {"role": "user", "content": "Hi"}
@@ -110,6 +111,8 @@ FILES: dict[str, Exchanges] = {
                 {"script": (f"<think>Hm</think>A fox.{CALL}", "No")},
             ),
             ({"messages": ODD_TURNS}, FOX),
+            ({**THINKING, "stop": "m"}, REASONED),
+            ({}, FAILS_AT_ONCE),
         )
     ],
     "completions": [
@@ -156,6 +159,8 @@ FILES: dict[str, Exchanges] = {
                 },
                 FOX,
             ),
+            ({"reasoning": {"effort": "low"}, "top_logprobs": 1, "max_output_tokens": 6}, REASONED),
+            ({}, FAILS_AT_ONCE),
         )
     ],
     "messages": [
@@ -196,6 +201,9 @@ FILES: dict[str, Exchanges] = {
                 FOX,
             ),
             ({"stop_sequences": ["A"]}, FOX),
+            ({"thinking": {"type": "adaptive"}, "stop_sequences": ["m"]}, REASONED),
+            ({"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 6}, REASONED),
+            ({}, FAILS_AT_ONCE),
         )
     ],
     "ollama": [
@@ -207,6 +215,7 @@ FILES: dict[str, Exchanges] = {
         ("/api/generate", {"prompt": "Hi", "raw": True, "options": OPTIONS}, FOX),
         ("/api/chat", CHAT, FAILS),
         ("/api/chat", CHAT, FULL),
+        ("/api/chat", {**CHAT, "think": "high", "options": {"num_predict": 6}}, REASONED),
         ("/api/generate", {"prompt": "Hi", "think": True}, {"script": "<think>Hm</think>A fox"}),
         ("/api/generate", {"prompt": "Hi", "raw": True, "options": {"num_predict": 1}}, FOX),
         ("/api/generate", {}, {}),

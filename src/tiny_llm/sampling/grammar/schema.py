@@ -1,4 +1,4 @@
-"""Checks of a JSON schema before it is compiled: limits, references, keywords that are ignored; closed objects.
+"""Checks of a JSON schema before it is compiled: limits, references, keywords without effect; closed objects.
 
 llguidance refuses keywords that it knows and does not implement; it ignores those that it does not know.
 """

@@ -218,11 +218,11 @@ Step = Opened | Added | Closed
 
 
 class Blocks:
-    """The blocks of one answer, from its pieces."""
+    """The blocks of one answer, from its pieces. `open` is the one that may get more text."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
-        self._open: Block | None = None
+        self.open: Block | None = None
 
     def add(self, piece: Piece) -> Iterator[Step]:
         """What a piece changes. A piece of another kind closes the open block."""
@@ -233,17 +233,17 @@ class Blocks:
             yield Closed(block)
             return
         kind: Literal["reasoning", "text"] = "reasoning" if isinstance(piece, Reasoning) else "text"
-        if self._open is None or self._open.kind != kind:
+        if self.open is None or self.open.kind != kind:
             yield from self.close()
-            self._open = self._new(Block(len(self.blocks), kind))
-            yield Opened(self._open)
-        self._open.parts.append(piece.text)
-        yield Added(self._open, piece.text)
+            self.open = self._new(Block(len(self.blocks), kind))
+            yield Opened(self.open)
+        self.open.parts.append(piece.text)
+        yield Added(self.open, piece.text)
 
     def close(self) -> Iterator[Step]:
         """Close the open block, if there is one."""
-        if self._open is not None:
-            block, self._open = self._open, None
+        if self.open is not None:
+            block, self.open = self.open, None
             yield Closed(block)
 
     def _new(self, block: Block) -> Block:

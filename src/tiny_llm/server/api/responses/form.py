@@ -51,6 +51,7 @@ class ResponseForm:
         yield self.chunk(job, {"type": f"response.{whole['status']}", "response": whole})
 
     def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
+        self._choice.cut()
         failed = self._response(job, "failed", None)
         failed["error"] = {"code": "server_error", "message": error.message}  # of the codes that clients know
         yield self.chunk(job, {"type": "response.failed", "response": failed})
@@ -120,7 +121,7 @@ class ResponseChoice:
         self._new: list[dict[str, Any]] = []  # log probabilities of tokens whose text has not been sent
         self._logprobs: dict[int, list[dict[str, Any]]] = {}  # of the texts, by the index of their block
         self.finish_reason: str | None = None
-        self._cut: Block | None = None  # by the limit of tokens
+        self._cut: Block | None = None  # what has no end of its own
 
     @property
     def reasoning_tokens(self) -> int:
@@ -135,12 +136,16 @@ class ResponseChoice:
                 yield from self._events(step)
             if not isinstance(piece, Content):
                 self._new = []  # of reasoning or a call
+        if self.finish_reason == "length":
+            self.cut()
         if self.finish_reason is not None:
             for step in self._blocks.close():
-                if self.finish_reason == "length" and step.block.call is None:
-                    self._cut = step.block
                 self._taken(step.block)  # such as that of the end token
                 yield from self._events(step)
+
+    def cut(self) -> None:
+        """By the limit of tokens or a fault: the open item is not complete."""
+        self._cut = self._blocks.open
 
     def whole(self) -> dict[str, Any]:
         return {"output": [self._ended(block) for block in self._blocks.blocks]}
