@@ -10,13 +10,7 @@ import pytest
 from tiny_llm.engine import Engine, steps
 from tiny_llm.engine import engine as engine_module
 from tiny_llm.engine.answer import Answer
-from tiny_llm.errors import (
-    ArgumentError,
-    EngineFailed,
-    GrammarError,
-    OutOfMemoryError,
-    StepFailed,
-)
+from tiny_llm.errors import ArgumentError, EngineFailed, GrammarError, OutOfMemoryError, StepFailed
 from tiny_llm.sampling.grammar import Grammar, GrammarState
 from tiny_llm.sampling.grammar import state as grammar_state
 

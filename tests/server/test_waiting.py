@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.sampling.grammar import Grammar, compiler, start_grammar
+from tiny_llm.sampling.grammar import Grammar, start_grammar
 from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
@@ -71,7 +71,7 @@ def slow_grammars(engine: FakeEngine) -> Iterator[Gate]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TRIALS, "error_of", wait)
-        patch.setattr(grammar_compiler, "CROWDED_SECONDS", compiler.SECONDS)
+        patch.setattr(grammar_compiler, "CROWDED_SECONDS", grammar_compiler.SECONDS)
         yield gate
 
 

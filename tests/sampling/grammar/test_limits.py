@@ -12,14 +12,7 @@ import pytest
 from tiny_llm import GrammarError
 from tiny_llm.errors import GrammarQueueBusy
 from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
-from tiny_llm.sampling.grammar import (
-    Grammar,
-    compile_grammar,
-    compiler,
-    find_grammar,
-    refusals,
-    start_grammar,
-)
+from tiny_llm.sampling.grammar import Grammar, compile_grammar, find_grammar, start_grammar
 from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar import state as grammar_state
 from tiny_llm.sampling.grammar.compiler import CROWDED_SECONDS, GRAMMAR_WORKER, TRIALS, Trials
@@ -46,7 +39,7 @@ def test_a_grammar_that_takes_too_long_is_stopped_and_the_next_compiles(tokenize
 def test_a_grammar_that_was_refused_is_refused_at_once(tokenizer, monkeypatch):
     with refused("grammar", function="Grammar") as first:
         start_grammar(tokenizer, Grammar.lark("start: nothing_of_this_name"))
-    monkeypatch.setattr(compiler, "TRIALS", None)
+    monkeypatch.setattr(grammar_compiler, "TRIALS", None)
     with refused("grammar", function="Grammar") as second:
         start_grammar(tokenizer, Grammar.lark("start: nothing_of_this_name"))
     assert str(second.value) == str(first.value)
@@ -54,14 +47,14 @@ def test_a_grammar_that_was_refused_is_refused_at_once(tokenizer, monkeypatch):
 
 def test_only_the_newest_refusals_are_kept_and_not_for_ever(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(refusals.time, "monotonic", lambda: now)
-    kept = refusals.Refusals()
-    grammars = [Grammar.regex(f"({number}") for number in range(refusals.MAX_REFUSALS + 1)]
+    monkeypatch.setattr(grammar_compiler.time, "monotonic", lambda: now)
+    kept = grammar_compiler.Refusals()
+    grammars = [Grammar.regex(f"({number}") for number in range(grammar_compiler.MAX_REFUSALS + 1)]
     for grammar in grammars:
         kept.add(grammar, "an open group")
     assert kept.find(grammars[0]) is None
     assert kept.find(grammars[1]) == kept.find(grammars[-1]) == "an open group"
-    now = refusals.FORGET_AFTER
+    now = grammar_compiler.FORGET_AFTER
     assert kept.find(grammars[-1]) is None
 
 
@@ -111,7 +104,7 @@ def test_a_wrong_grammar_is_refused_while_others_wait_too(tokenizer, monkeypatch
 
 
 def test_a_grammar_is_forgotten_when_others_came_and_nobody_holds_it(tokenizer, monkeypatch):
-    monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+    monkeypatch.setattr(grammar_compiler, "MAX_COMPILED", 1)
     grammar = Grammar.regex("held")
     held = compile_grammar(tokenizer, grammar)
     for number in range(2):
@@ -123,7 +116,7 @@ def test_a_grammar_is_forgotten_when_others_came_and_nobody_holds_it(tokenizer, 
 
 
 def test_the_grammar_that_was_not_used_for_the_longest_time_is_forgotten_first(tokenizer, monkeypatch):
-    monkeypatch.setattr(compiler, "MAX_COMPILED", 2)
+    monkeypatch.setattr(grammar_compiler, "MAX_COMPILED", 2)
     used, unused, newest = (Grammar.regex(f"kept {number}") for number in range(3))
     for grammar in (used, unused, used, newest):
         start_grammar(tokenizer, grammar)

@@ -12,6 +12,9 @@ import mlx.core as mx
 
 from ...errors import GrammarError
 
+if TYPE_CHECKING:
+    import llguidance
+
 MOST = 1.0  # seconds that may be saved; a request begins with so many
 PER_TOKEN = 0.005  # seconds that each token of an answer adds; most masks take less than a tenth of it
 TOO_SLOW = "takes too much time for each token"
@@ -76,12 +79,6 @@ def _added_by_byte() -> mx.array:
     added = mx.where(bits == 1, 0.0, -mx.inf)
     mx.eval(added)
     return added
-
-
-if TYPE_CHECKING:
-    import llguidance
-
-    from .state import Allowance
 
 
 class GrammarState:
