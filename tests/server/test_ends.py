@@ -1,4 +1,4 @@
-"""Whatever ends a request: it leaves no place, no memory and no callback."""
+"""Whatever ends a request: it leaves no place, no memory and no callback. A server at rest hears of its own end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tiny_llm.errors import ArgumentError, QueueFull
+from tiny_llm.server import run
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running, wait_until
@@ -89,3 +90,19 @@ def test_all_prompts_of_a_request_run_or_none(
     (handle,) = engine.handles[before:]
     assert handle.cancelled
     handle.ended = True
+
+
+def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[bool] = []
+    monkeypatch.setattr(run, "TICKS_OF_A_MINUTE", 2)
+    monkeypatch.setattr(run, "return_freed_memory", lambda: returned.append(True))
+    with running(FakeEngine()):
+        wait_until(lambda: len(returned) > 1)
+
+
+def test_a_server_at_rest_hears_of_a_drain_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REST", 10**6)  # it does not wake up by itself
+    with running(FakeEngine()) as server:
+        assert server.chat().status == 200
+        server.server.stop()
+        wait_until(lambda: server.server.should_exit)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.server import app, run
+from tiny_llm.server import app
 from tiny_llm.server.connection import Connection
 from tiny_llm.server.models import CHARS_PER_BYTE
 from tiny_llm.server.settings import Settings
@@ -204,22 +204,6 @@ def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
             connection.close()
         wait_until(lambda: server.engine.running == [])
         assert server.chat().status == 200
-
-
-def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    returned: list[bool] = []
-    monkeypatch.setattr(run, "TICKS_OF_A_MINUTE", 2)
-    monkeypatch.setattr(run, "return_freed_memory", lambda: returned.append(True))
-    with running(FakeEngine()):
-        wait_until(lambda: len(returned) > 1)
-
-
-def test_a_server_at_rest_hears_of_a_drain_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "REST", 10**6)  # it does not wake up by itself
-    with running(FakeEngine()) as server:
-        assert server.chat().status == 200
-        server.server.stop()
-        wait_until(lambda: server.server.should_exit)
 
 
 @pytest.mark.parametrize(
