@@ -1,4 +1,4 @@
-"""Whatever ends a request: it leaves no place, no memory and no callback. A server at rest hears of its own end."""
+"""Whatever ends a request leaves no place, no memory and no callback; a server at rest hears of its end."""
 
 from __future__ import annotations
 

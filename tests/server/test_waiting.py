@@ -243,9 +243,9 @@ def test_the_engine_never_compiles_a_grammar(new: bool, monkeypatch: pytest.Monk
     with running(engine) as server, slow_submit(engine) as gate, ThreadPoolExecutor(1) as clients:
         asked = clients.submit(server.complete, **fields)
         wait_until(lambda: gate.entered == 1)
-        monkeypatch.setattr(compiler, "MAX_COMPILED", 1)
+        monkeypatch.setattr(grammar_compiler, "MAX_COMPILED", 1)
         start_grammar(engine.tokenizer, Grammar.regex(f"other {next(NUMBERS)}"))
-        monkeypatch.setattr(compiler, "TRIALS", None)
+        monkeypatch.setattr(grammar_compiler, "TRIALS", None)
         gate.open()
         assert asked.result().status == 200
 
