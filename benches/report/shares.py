@@ -16,7 +16,7 @@ BAR = 0.4
 def shares(record: Record, groups: Collection[str] = ()) -> str:
     """tiny_llm and PyTorch in timed rows, of all groups or of some, with the threads that most rows have."""
     measured = Counter(row["threads"] for row in record["rows"])
-    most = max(measured, key=lambda threads: (measured[threads], threads))
+    most = max(record["threads"], key=lambda threads: (measured[threads], threads))
     rows = [row for row in record["rows"] if row["threads"] == most and row["contestants"]]
     rows = [row for row in rows if not groups or row["group"] in groups]
     title = f"Attention: share of the measured peak, {most} threads, {record['cpu']}"

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import mlx.core as mx
@@ -180,6 +181,16 @@ def test_the_picture_is_well_formed_and_names_every_row(record: dict[str, object
     assert "f32 14/2 N=1024 D=64 causal, avx512" in texts
     assert {"tiny-llm", "PyTorch"} <= set(texts)
     assert texts.count("80%") == 2  # a bar and the axis
+
+
+def test_the_picture_has_the_threads_of_most_rows(record: dict[str, Any]) -> None:
+    (row,) = record["rows"]
+    record["threads"] = [2, 16]
+    record["rows"] = [row, {**row, "row": "another"}, {**row, "threads": 16}]
+    drawn = shares(record)
+    assert ("2 threads" in drawn, "16 threads" in drawn) == (True, False)
+    record["rows"].append({**row, "row": "another", "threads": 16})
+    assert "16 threads" in shares(record)
 
 
 def test_pages_are_made_of_records_alone(record: dict[str, object], tmp_path: Path) -> None:
