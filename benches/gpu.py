@@ -36,7 +36,7 @@ from tiny_llm.cli.arguments import integer
 from tiny_llm.cli.exit_codes import FAILED, Failure
 from tiny_llm.cli.mlx_lm_backend import check_mlx_lm
 from tiny_llm.cli.output_files import output_file, write_whole
-from tiny_llm.runtime.gpu_facts import gpu_facts
+from tiny_llm.runtime.gpu import gpu_facts
 
 MODELS = ("qwen2-0.5b", "qwen2-7b")
 WEIGHTS = {"4-bit": 4, "bf16": None}

@@ -8,7 +8,6 @@ from .checks.types import check_function, check_size, check_type
 from .errors import ArgumentError, UnsupportedError, calling
 from .generation.defaults import prefill_chunk
 from .generation.generation import Generation
-from .generation.logprobs import LogprobQueue, make_logprob_queue
 from .generation.prompt_cache import PromptCache
 from .generation.protocols import (
     CREATE_KV_CACHE,
@@ -17,6 +16,7 @@ from .generation.protocols import (
     Tokenizer,
     has_kv_cache,
 )
+from .generation.result import LogprobQueue, make_logprob_queue
 from .generation.speculative import speculative_tokens
 from .generation.text import (
     TextStream,
@@ -33,7 +33,7 @@ from .generation.tokens import TokenSampler, cached_tokens, full_context_tokens
 from .sampler import Sampler
 from .sampling.grammar import Grammar, read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
-from .sampling.penalty import LogitsProcessor
+from .sampling.processors import LogitsProcessor
 from .sampling.stop import StopStrings
 
 NUM_DRAFT_TOKENS = 4  # drafted before each pass of the target model

@@ -9,7 +9,7 @@ from tiny_llm.generate import speculative_generate, stream_generate
 from tiny_llm.generation.generation import Generation
 from tiny_llm.generation.text import TextStream
 from tiny_llm.sampling.params import Sampling
-from tiny_llm.sampling.penalty import make_repetition_penalty
+from tiny_llm.sampling.processors import make_repetition_penalty
 from tiny_llm.sampling.stop import StopStrings
 
 from ..support.generation.byte_text import END, ByteDetokenizer, ByteTokenizer, LookAheadDetokenizer, as_text

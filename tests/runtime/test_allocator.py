@@ -8,7 +8,7 @@ from ..support.processes.child import run_python
 
 BURST = """
 import re
-from tiny_llm.runtime.allocator import return_freed_memory
+from tiny_llm.runtime.memory import return_freed_memory
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) >> 10

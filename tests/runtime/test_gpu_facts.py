@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cli.info import as_text
-from tiny_llm.runtime.gpu_facts import describe_gpu, gpu_facts, gpu_line
+from tiny_llm.runtime.gpu import describe_gpu, gpu_facts, gpu_line
 from tiny_llm.runtime.installation import check_installation
 from tiny_llm_tools.benchmark.report import table
 

@@ -13,7 +13,7 @@ import pytest
 from tiny_llm import OutOfMemoryError, TinyLlmError
 from tiny_llm.cli.exit_codes import FAILED, exit_code_of
 from tiny_llm.runtime.device import on_device
-from tiny_llm.runtime.memory_errors import memory_errors, out_of_memory
+from tiny_llm.runtime.memory import memory_errors, out_of_memory
 
 GPU = {"name": "NVIDIA H100", "memory_bytes": 85_000_000_000}
 METAL = "[METAL] Command buffer execution failed: Insufficient Memory"

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.generate import stream_generate
-from tiny_llm.sampling.penalty import make_repetition_penalty
+from tiny_llm.sampling.processors import make_repetition_penalty
 
 from ..support.generation.byte_text import VOCABULARY, ByteTokenizer
 from ..support.generation.fake_models import CachedFake, FullContextFake

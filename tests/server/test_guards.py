@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tiny_llm.server.guard import callers
-from tiny_llm.server.guard.callers import HostGuard, host_name
+from tiny_llm.server.middleware import callers
+from tiny_llm.server.middleware.callers import HostGuard, host_name
 
 from ..support.asgi import Sent
 from ..support.serving.fake_engine import FakeEngine

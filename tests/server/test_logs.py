@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.server.guard.access import Access, request_id
 from tiny_llm.server.logs import JsonFormatter, TextFormatter
+from tiny_llm.server.middleware.access import Access, request_id
 
 from ..support.asgi import Sent, receives
 from ..support.serving.fake_engine import FakeEngine

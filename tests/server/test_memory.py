@@ -20,7 +20,7 @@ import pytest
 from tiny_llm.errors import QueueFull
 from tiny_llm.server import app, run
 from tiny_llm.server.api import decode
-from tiny_llm.server.guard.body import Bodies
+from tiny_llm.server.middleware.body import Bodies
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, running, wait_until

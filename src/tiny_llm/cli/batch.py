@@ -22,8 +22,7 @@ from . import arguments, summary
 from .backends import TinyLlmBackend
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Failure, Refusal
-from .json_output import print_json
-from .output_files import output_file
+from .output_files import output_file, print_json
 from .progress import ProgressBar, dimmed
 from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
 from .questions.batch_output import EarlierAnswers, as_record, check_output, write_line

@@ -14,7 +14,7 @@ from .backends import Backend
 from .build_backend import build_backend, read_sampling
 from .exit_codes import Refusal
 from .generate import PREPARING, as_refusal_of, start_generation
-from .json_output import print_json
+from .output_files import print_json
 from .progress import ProgressBar, dimmed, is_terminal
 from .questions.batch_input import InvalidLine, check_text
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..errors import AnswerError, OutOfMemoryError, TinyLlmError
 from ..loading import LoadError
-from ..runtime.memory_errors import memory_errors
+from ..runtime.memory import memory_errors
 from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
 
 FAILED = 1  # a model that cannot be loaded, a file that cannot be written, a wrong result

@@ -17,7 +17,7 @@ from . import arguments, summary
 from .backends import Backend
 from .build_backend import build_backend, check_raw, flag, read_grammar, read_sampling
 from .exit_codes import Refusal
-from .json_output import print_json
+from .output_files import print_json
 from .progress import ProgressBar, dimmed
 from .standard_input import read_all
 from .streams import print_stderr

@@ -3,10 +3,10 @@
 import argparse
 from typing import Any
 
-from ..runtime.gpu_facts import gpu_line
+from ..runtime.gpu import gpu_line
 from ..runtime.installation import check_installation
 from . import arguments
-from .json_output import print_json
+from .output_files import print_json
 
 DESCRIPTION = "Shows what is installed, what this machine supports, and how fast attention runs on it."
 

@@ -1,10 +1,20 @@
-"""Output files: checked before the work starts, and replaced only by complete files."""
+"""Output files, checked before the work starts and replaced only by complete files; JSON on stdout."""
 
 import argparse
+import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from .exit_codes import Refusal
+
+
+def print_json(record: dict[str, Any], *, indent: int | None = None) -> None:
+    """Print and flush an object; characters are escaped only if the output's encoding may lack them."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    has_all = encoding.lower().replace("-", "").startswith("utf")
+    print(json.dumps(record, ensure_ascii=not has_all, indent=indent), flush=True)
 
 
 def output_file(name: str) -> Path:

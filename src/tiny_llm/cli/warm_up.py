@@ -11,7 +11,7 @@ from ..sampling.params import Sampling
 from . import arguments, summary
 from .backends import Backend
 from .build_backend import build_backend
-from .json_output import print_json
+from .output_files import print_json
 from .progress import ProgressBar
 
 DESCRIPTION = """Runs a short prompt, a prompt of more than one chunk, and a few decode steps. On CUDA, MLX

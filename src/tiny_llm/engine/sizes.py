@@ -13,8 +13,7 @@ import mlx.core as mx
 from ..cache.storage import PagedStorage
 from ..errors import ArgumentError
 from ..loading.weights.memory import group_limits
-from ..runtime.gpu import computes_on_gpu
-from ..runtime.gpu_facts import gpu_facts
+from ..runtime.gpu import computes_on_gpu, gpu_facts
 
 PAGE_SIZE = 64  # attention over smaller pages is slower, and larger ones are shared less often
 STEP_TOKENS = 512

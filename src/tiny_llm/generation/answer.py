@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from ..sampling.stop import StopStrings
-from .logprobs import LogprobQueue
-from .result import FinishReason, Result, Statistics, TokenLogprobs
+from .result import FinishReason, LogprobQueue, Result, Statistics, TokenLogprobs
 from .text import TextStream
 
 

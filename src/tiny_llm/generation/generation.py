@@ -5,8 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from ..sampling.stop import StopStrings
 from .answer import Answer
-from .logprobs import LogprobQueue
-from .result import FinishReason, Result, Statistics
+from .result import FinishReason, LogprobQueue, Result, Statistics
 from .text import TextStream
 
 Clock = Callable[[], float]

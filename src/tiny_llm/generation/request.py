@@ -13,9 +13,8 @@ from ..sampling.params import GREEDY, Sampling
 from ..sampling.stop import StopStrings
 from .answer import Answer
 from .defaults import BATCH_PREFILL_STEP
-from .logprobs import make_logprob_queue
 from .protocols import CREATE_KV_CACHE, CachedModel, Tokenizer
-from .result import Result
+from .result import Result, make_logprob_queue
 from .text import TextStream, check_model, check_sampling, encode_prompt, end_tokens, new_detokenizer
 from .tokens import TokenSampler, eval_caches, next_logits
 

@@ -12,12 +12,11 @@ from ..errors import NumericError
 from ..sampler import sampler_of
 from ..sampling.grammar import GrammarState, apply_masks
 from ..sampling.params import Sampling
-from ..sampling.penalty import LogitsProcessor
-from ..sampling.processors import logits_processors
+from ..sampling.processors import LogitsProcessor, logits_processors
 from ..sampling.row_sampler import seeded_sampler
 from ..sampling.select import argmax, logsumexp, selected_logits
-from .logprobs import LogprobQueue
 from .protocols import CachedModel, FullContextModel, LayerCache
+from .result import LogprobQueue
 
 
 class TokenSampler:

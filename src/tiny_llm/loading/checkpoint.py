@@ -17,8 +17,7 @@ from .progress import Progress, silent
 from .tokenizer.read_tokenizer import read_tokenizer
 from .tokenizer.tokenizer import Tokenizer
 from .weights.random_model import random_config, random_weights
-from .weights.read import load_weights
-from .weights.shards import read_tensors
+from .weights.read import load_weights, read_tensors
 from .weights.tree import assemble
 
 

@@ -11,7 +11,7 @@ from ..checks.types import check_text, check_type
 from ..errors import ArgumentError, UnsupportedError
 from .device_turns import DeviceTurns
 from .extension import load_extension
-from .memory_errors import memory_errors
+from .memory import memory_errors
 from .mlx_packages import CPU_ONLY, installed_libraries
 
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}

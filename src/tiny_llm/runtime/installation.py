@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from .extension import load_extension
-from .gpu_facts import gpu_facts
+from .gpu import gpu_facts
 from .mlx_packages import installed_libraries
 from .version import version
 

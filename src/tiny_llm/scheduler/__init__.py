@@ -1,7 +1,6 @@
 """Which tokens of which requests each step computes. Pure Python, without MLX."""
 
-from .counters import Counters
-from .plan import Plan, Row
+from .plan import Counters, Plan, Row
 from .request import RequestState, Status
 from .scheduler import Scheduler
 

@@ -8,9 +8,8 @@ from ..cache.prefix_index import PrefixIndex
 from ..checks.types import check_number, check_size
 from ..errors import ArgumentError, QueueFull
 from .accept import check_accepted
-from .counters import Counters
 from .page_tables import PageTables
-from .plan import Plan, Row
+from .plan import Counters, Plan, Row
 from .policy import Limits, PromptBound, choose
 from .queues import Queues
 from .request import RequestState, Status

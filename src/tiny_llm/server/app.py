@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import TinyLlmError
-from .door import Engine
 from .endpoint import Service
 from .errors import ApiError, as_api_error
-from .guard.access import SENT, Access
-from .guard.body import Bodies, HeadGuard
-from .guard.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .lifecycle import Lifecycle
 from .metrics import Metrics
+from .middleware.access import SENT, Access
+from .middleware.body import Bodies, HeadGuard
+from .middleware.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .models import Models
+from .protocols import Engine
 from .routes import Routes
 from .settings import Settings
 from .threads import Threads

@@ -11,7 +11,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .errors import ApiError
-from .guard.access import HEADER, new_request_id
+from .middleware.access import HEADER, new_request_id
 from .settings import Settings
 
 

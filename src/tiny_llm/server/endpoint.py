@@ -19,9 +19,9 @@ from .api.job import Job
 from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
 from .errors import checking
-from .guard.body import Bodies, Body, EarlyError, body_of, send_and_linger
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
+from .middleware.body import Bodies, Body, EarlyError, body_of, send_and_linger
 from .models import Models, ServedModel
 from .settings import Settings
 from .sse import EventStream, as_lines

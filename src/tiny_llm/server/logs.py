@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Literal
 
-from .guard.access import request_id
+from .middleware.access import request_id
 
 LogFormat = Literal["text", "json"]
 FORMATS: tuple[LogFormat, ...] = ("text", "json")

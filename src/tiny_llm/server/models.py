@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..loading.errors import LoadError
-from .door import Engine, Tokenizer
 from .errors import ApiError
+from .protocols import Engine, Tokenizer
 
 PROBE = [{"role": "user", "content": "?"}]
 # A token has bytes of normalized text. Normalizing (NFC) makes one character of several: a Latin letter with

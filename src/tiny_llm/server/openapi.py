@@ -10,7 +10,7 @@ from ..runtime.version import version
 from .api import schemas
 from .endpoint import AnswerEndpoint, BodyEndpoint
 from .errors import is_anthropic, is_ollama
-from .guard.callers import OPEN
+from .middleware.callers import OPEN
 
 REF = "#/components/schemas/{name}"
 JSON, STREAM, LINES, TEXT = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"

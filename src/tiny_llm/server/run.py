@@ -14,12 +14,12 @@ from typing import Any
 
 import uvicorn
 
-from ..runtime.allocator import return_freed_memory
+from ..runtime.memory import return_freed_memory
 from .accept import accept, connections_within, raise_descriptor_limit
 from .app import create_app
 from .connection import connection_class
-from .door import Engine
 from .lifecycle import Lifecycle
+from .protocols import Engine
 from .settings import Settings
 
 LOG = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from tiny_llm.runtime.gpu_facts import gpu_line
+from tiny_llm.runtime.gpu import gpu_line
 
 from .rates import Run
 

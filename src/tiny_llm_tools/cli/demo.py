@@ -11,7 +11,7 @@ from tiny_llm.attention import explain, flash_attention, scaled_dot_product_atte
 from tiny_llm.cli import arguments
 from tiny_llm.cli.device import check_kernels
 from tiny_llm.cli.exit_codes import FAILED, Refusal
-from tiny_llm.cli.json_output import print_json
+from tiny_llm.cli.output_files import print_json
 from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.loading.weights.memory import available_bytes
 

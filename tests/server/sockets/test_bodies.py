@@ -13,7 +13,7 @@ import pytest
 
 from tiny_llm.server import endpoint
 from tiny_llm.server.api.decode import decode
-from tiny_llm.server.guard.body import decoded_size
+from tiny_llm.server.middleware.body import decoded_size
 
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import read_all, running, wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import LoadError
 from ..files import find_file
-from ..weights.shards import shard_names
+from ..weights.read import shard_names
 
 REVISION = "main"
 COMMIT = re.compile(r"[0-9a-f]{40}")

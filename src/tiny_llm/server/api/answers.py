@@ -10,9 +10,9 @@ from typing import Any
 from ...engine import Event
 from ...errors import ArgumentError
 from ..deadline import too_late
-from ..door import Handle
 from ..errors import ApiError, as_api_error, refused
 from ..metrics import Meter
+from ..protocols import Handle
 from .job import Job, Usage, encode
 
 NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine

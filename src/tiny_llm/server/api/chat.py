@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from ..door import Tokenizer
 from ..errors import bad_value
 from ..models import ServedModel
+from ..protocols import Tokenizer
 from ..settings import Settings
 from .fields import ChatFields
 from .grammar import read_grammar

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from ...engine import Event
 from ...generation.result import TokenLogprobs
-from ..door import Tokenizer
+from ..protocols import Tokenizer
 from .pieces import AnswerReader, Call, Content, Piece, Reasoning
 
 LOWEST = -9999.0  # JSON has no -inf; OpenAI's answers have this number

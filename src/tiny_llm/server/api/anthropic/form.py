@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from ....engine import Event
-from ...door import Tokenizer
 from ...errors import ANTHROPIC_PATH, ApiError
+from ...protocols import Tokenizer
 from ..job import Job, Usage, encode
 from ..pieces import Added, AnswerReader, Block, Blocks, Closed, Opened, Step
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from ....engine import Event
-from ...door import Tokenizer
 from ...errors import ApiError
 from ...models import Models, ServedModel
+from ...protocols import Tokenizer
 from ...settings import Settings
 from ..job import Job, Usage, encode
 from ..outputs import ChatChoice, Choice

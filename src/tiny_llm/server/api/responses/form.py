@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from ....engine import Event
-from ...door import Tokenizer
 from ...errors import ApiError
+from ...protocols import Tokenizer
 from ..job import Job, Usage, encode
 from ..outputs import chat_logprobs
 from ..pieces import AnswerReader, Block, Blocks, Closed, Content, Opened, Step

@@ -1,12 +1,13 @@
-"""MLX's errors about memory, recognised by their texts: MLX raises a RuntimeError for every failure."""
+"""Memory: MLX's errors about it, recognised by their texts, and what was freed goes back to the system."""
 
+import ctypes
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import OutOfMemoryError
-from .gpu_facts import gpu_facts
+from .gpu import gpu_facts
 
 TEXTS = (
     r"\[malloc\] Unable to allocate (?P<bytes>\d+) bytes",  # Metal and CUDA
@@ -39,3 +40,15 @@ def out_of_memory(text: str, gpu: Mapping[str, Any] | None) -> OutOfMemoryError 
             facts = gpu or {}
             return OutOfMemoryError(requested, facts.get("name"), facts.get("memory_bytes"))
     return None
+
+
+def return_freed_memory() -> None:
+    """Give whole free pages back to the system, for a process that runs for days.
+
+    glibc does so by itself only at the end of each heap: after a burst of requests a process would stay as
+    large as the burst. It takes some milliseconds, and a tenth of a second for each gigabyte that goes back,
+    in which other threads may wait for memory. Other C libraries have no such function: nothing happens.
+    """
+    trim: Callable[[int], Any] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
