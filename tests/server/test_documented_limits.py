@@ -1,8 +1,16 @@
-"""The limits of the documentation are the defaults of the server."""
+"""The limits of the documentation are those of the server, and of the library."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tiny_llm.sampling.params import MAX_BIASES, MAX_STOP_CHARS, MAX_STOPS
 from tiny_llm.server.settings import Settings
+
+from ..support.serving.fake_engine import FakeEngine
+from ..support.serving.running import running
 
 DOCUMENT = Path(__file__).parents[2] / "docs/serving.md"
 MIB = 2**20
@@ -22,8 +30,8 @@ def test_limits() -> None:
         "new grammars that are being compiled": f"{each.max_grammars}",
         "prompts that are being encoded": f"{each.max_prompts}",
         "`n` times the number of prompts": f"{each.max_choices}",
-        "`logit_bias`, `stop`, `tools`": f"{each.max_bias} entries, {each.max_stop} strings of "
-        f"{each.max_stop_chars} characters, {each.max_tools}",
+        "`logit_bias`, `stop`, `tools`": f"{MAX_BIASES} entries, {MAX_STOPS} strings of "
+        f"{MAX_STOP_CHARS} characters, {each.max_tools}",
         "messages": f"{each.max_messages:,}",
         "connections": f"{each.max_connections}",
         "a client that does not read": f"{each.write_timeout:g} s",
@@ -33,3 +41,22 @@ def test_limits() -> None:
         assert found == limit or found.startswith((f"{limit},", f"{limit};")), what
     assert f"after the first signal, {each.drain_timeout:g} unless given" in text
     assert f"a comment line every {each.keep_alive_comment:g} s" in section
+
+
+@pytest.mark.parametrize(
+    ("most", "param", "field_of"),
+    [
+        (MAX_STOPS, "stop", lambda size: ["a"] * size),
+        (MAX_STOP_CHARS, "stop", lambda size: "a" * size),
+        (MAX_STOPS, "stop_token_ids", lambda size: [5] * size),
+        (MAX_BIASES, "logit_bias", lambda size: {str(token): 1 for token in range(size)}),
+    ],
+)
+def test_the_parameters_of_an_answer_have_the_limits_of_the_library(
+    most: int, param: str, field_of: Callable[[int], Any]
+) -> None:
+    with running(FakeEngine()) as server:
+        assert server.chat(**{param: field_of(most)}).status == 200
+        refused = server.chat(**{param: field_of(most + 1)})
+    assert (refused.status, refused.error["param"]) == (400, param)
+    assert str(most) in refused.error["message"]

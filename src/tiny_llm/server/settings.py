@@ -32,9 +32,6 @@ class Settings:
     request_timeout: float | None = None  # from the arrival of a request to the last token of its answer
     max_choices: int = 16  # n, and n times the number of prompts
     max_logprobs: int = 20
-    max_stop: int = 16  # stop strings
-    max_stop_chars: int = 1024
-    max_bias: int = 1024  # entries of logit_bias
     max_tools: int = 128
     max_messages: int = 2**14  # with their parts and calls
     max_prompt_chars: int = 2**20

@@ -213,10 +213,6 @@ def test_beyond_the_limit_of_requests_a_connection_is_refused() -> None:
         ("complete", "prompt", lambda size: {"prompt": ["a"] * size}),
         ("chat", "top_logprobs", lambda size: {"logprobs": True, "top_logprobs": size}),
         ("complete", "logprobs", lambda size: {"logprobs": size}),
-        ("chat", "stop", lambda size: {"stop": ["a"] * size}),
-        ("chat", "stop", lambda size: {"stop": "a" * size}),
-        ("chat", "logit_bias", lambda size: {"logit_bias": {str(token): 1 for token in range(size)}}),
-        ("chat", "stop_token_ids", lambda size: {"stop_token_ids": [5] * size}),
         ("chat", "messages", lambda size: {"messages": [{"role": "user", "content": "a"}] * size}),
         ("chat", "tools", lambda size: {"tools": [{"type": "function", "function": {"name": "f"}}] * size}),
     ],
@@ -232,7 +228,7 @@ def test_a_limit_of_a_number_is_the_most_that_is_accepted(
 
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[RunningServer]:
-    names = ("choices", "logprobs", "stop", "stop_chars", "bias", "tools", "messages")
+    names = ("choices", "logprobs", "tools", "messages")
     engine = FakeEngine(tokenizer=chat_models.tokenizer_with(chat_models.TOOLS + chat_models.MESSAGES))
     with running(engine, **{f"max_{name}": 2 for name in names}, max_prompt_chars=1000) as started:
         yield started

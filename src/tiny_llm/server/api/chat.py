@@ -57,7 +57,7 @@ def prepare_chat(
         asked, param = fields.max_completion_tokens, "max_completion_tokens"
     limit = answer_limit(asked, param, len(prompt.ids), model.engine.context, most)
     tokenizer = model.tokenizer
-    sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
+    sampling = read_sampling(fields, limit, tokenizer.vocab_size)
     one_call = fields.parallel_tool_calls is False
     readers = [
         AnswerReader(prompt.thinking, prompt.inside, bool(tools), one_call) for _ in range(fields.n or 1)

@@ -42,7 +42,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         if fields.max_tokens == 0 and not scored:  # only the echo, for which the engine is not needed
             continue
         limit = answer_limit(asked, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
-        sampling = read_sampling(fields, limit, tokenizer.vocab_size, settings)
+        sampling = read_sampling(fields, limit, tokenizer.vocab_size)
         request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id)
         requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
     return Job(

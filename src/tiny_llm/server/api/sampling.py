@@ -1,10 +1,9 @@
-"""From fields to `Sampling`, with the limits that depend on the model or the server."""
+"""From fields to `Sampling`, which has the limits, and the room for an answer."""
 
 from typing import Any
 
 from ...sampling.params import Sampling
-from ..errors import ApiError, bad_value
-from ..settings import Settings
+from ..errors import ApiError, bad_value, checking
 from .fields import AnswerFields
 
 # Fields whose names, or whose neutral values, are the same in a request and in `Sampling`.
@@ -16,16 +15,18 @@ SAME = (
     "frequency_penalty",
     "min_tokens",
     "ignore_eos",
+    "stop",
+    "stop_token_ids",
+    "logit_bias",
 )
 NEUTRAL = {"repetition_penalty": 1, "ignore_eos": False}  # others: 0
 
 
-def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settings: Settings) -> Sampling:
+def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int) -> Sampling:
     """How the tokens of an answer are chosen; temperature and top_p are 1 unless given, as at OpenAI."""
     arguments: dict[str, Any] = {
         "temp": 1.0 if fields.temperature is None else fields.temperature,
         "max_tokens": max_tokens,
-        "stop": read_stop(fields, settings),
     }
     if fields.top_p is not None and fields.top_p < 1:
         arguments["top_p"] = fields.top_p
@@ -35,30 +36,10 @@ def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int, settin
         value = getattr(fields, name)
         if value is not None and (name == "seed" or value != NEUTRAL.get(name, 0)):
             arguments[name] = value
-    if fields.logit_bias:
-        arguments["logit_bias"] = read_bias(fields.logit_bias, vocabulary, settings)
-    if fields.stop_token_ids:
-        if len(fields.stop_token_ids) > settings.max_bias:
-            raise bad_value("stop_token_ids", f"at most {settings.max_bias} ids")
-        check_ids("stop_token_ids", fields.stop_token_ids, vocabulary)
-        arguments["stop_token_ids"] = tuple(fields.stop_token_ids)
-    return Sampling(**arguments)
-
-
-def read_stop(fields: AnswerFields, settings: Settings) -> tuple[str, ...]:
-    strings = (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ())
-    if len(strings) > settings.max_stop:
-        raise bad_value("stop", f"at most {settings.max_stop} strings")
-    if any(len(text) > settings.max_stop_chars for text in strings):
-        raise bad_value("stop", f"strings of at most {settings.max_stop_chars} characters")
-    return strings
-
-
-def read_bias(bias: dict[int, float], vocabulary: int, settings: Settings) -> dict[int, float]:
-    if len(bias) > settings.max_bias:
-        raise bad_value("logit_bias", f"at most {settings.max_bias} entries")
-    check_ids("logit_bias", list(bias), vocabulary)
-    return bias
+    with checking():
+        sampling = Sampling(**arguments)
+        sampling.check_vocabulary("", vocabulary)
+    return sampling
 
 
 def check_ids(param: str, ids: list[int], vocabulary: int) -> None:
