@@ -205,7 +205,7 @@ def test_tokens_earn_time_up_to_a_limit(monkeypatch):
     now = 0.0
     monkeypatch.setattr(grammar_state.time, "thread_time", lambda: now)
     reasons: list[str] = []
-    time_of = grammar_state.Allowance(reasons.append)
+    time_of = grammar_state.TimeBudget(reasons.append)
     for _ in range(1000):  # each takes as much as it brings
         time_of.earn(2)
         with time_of.spending():
@@ -223,7 +223,7 @@ def test_a_fault_in_a_grammar_that_is_too_slow_as_well_ends_the_grammar_too(monk
     now = 0.0
     monkeypatch.setattr(grammar_state.time, "thread_time", lambda: now)
     reasons: list[str] = []
-    time_of = grammar_state.Allowance(reasons.append)
+    time_of = grammar_state.TimeBudget(reasons.append)
 
     def take_too_long_and_fail() -> None:
         nonlocal now

@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import ArgumentError, GrammarQueueBusy, UnsupportedError
 from ...runtime.worker_process import WorkerProcess, WorkerStopped, WorkerTooSlow
 from .grammar import Grammar
-from .state import Allowance, GrammarState
+from .state import GrammarState, TimeBudget
 
 MAX_REFUSALS = 256
 FORGET_AFTER = 300.0  # seconds: a time limit may be exceeded because the machine was busy
@@ -159,8 +159,8 @@ class GrammarCompiler:
             from .check_process import make_matcher
 
             matcher = make_matcher(self._tokenizer, **grammar.fields)
-            allowance = Allowance(lambda reason: self._refuse(grammar, reason))
-            state = GrammarState(matcher, frozenset(self._end_tokens), allowance)
+            budget = TimeBudget(lambda reason: self._refuse(grammar, reason))
+            state = GrammarState(matcher, frozenset(self._end_tokens), budget)
             with self._lock:
                 self._keep(grammar, state)
             return state

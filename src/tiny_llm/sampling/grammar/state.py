@@ -20,20 +20,20 @@ PER_TOKEN = 0.005  # seconds that each token of an answer adds; most masks take 
 TOO_SLOW = "takes too much time for each token"
 
 
-class Allowance:
+class TimeBudget:
     """Of one request, for all its answers: every request of a batch waits for a mask.
 
     Beyond it, each of its answers ends with a GrammarError, and `give_up` is called, which may refuse the
-    grammar to later requests. Those that follow it already have allowances of their own.
+    grammar to later requests. Those that follow it already have budgets of their own.
     """
 
     def __init__(self, give_up: Callable[[str], None]):
         self._give_up = give_up
         self._left = MOST
 
-    def of_another(self) -> Allowance:
+    def of_another(self) -> TimeBudget:
         """Of another request with the same grammar."""
-        return Allowance(self._give_up)
+        return TimeBudget(self._give_up)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -84,7 +84,7 @@ def _added_by_byte() -> mx.array:
 class GrammarState:
     """The state after the tokens of an answer so far; where nothing more may follow, end tokens may.
 
-    GrammarError if the grammar exceeds llguidance's limits for a step or its `allowance` of time, or a token
+    GrammarError if the grammar exceeds llguidance's limits for a step or its `budget` of time, or a token
     is not allowed.
     """
 
@@ -92,22 +92,22 @@ class GrammarState:
         self,
         matcher: llguidance.LLMatcher,
         end_tokens: frozenset[int],
-        allowance: Allowance,
+        budget: TimeBudget,
         past_end: int = 0,
     ):
         self._matcher = matcher
         self._end_tokens = end_tokens
-        self._allowance = allowance
+        self._budget = budget
         # End tokens where nothing else could follow: the matcher does not count these.
         self._past_end = past_end
 
     def copy(self) -> GrammarState:
         """An independent state after the same tokens, of another answer to the same request."""
-        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._allowance, self._past_end)
+        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._budget, self._past_end)
 
     def start(self) -> GrammarState:
         """A state at the beginning, of another request. For a state at the beginning."""
-        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._allowance.of_another())
+        return GrammarState(self._matcher.deep_copy(), self._end_tokens, self._budget.of_another())
 
     @property
     def is_complete(self) -> bool:
@@ -119,7 +119,7 @@ class GrammarState:
 
         Tokens of `held_back` may not, unless no other may.
         """
-        with self._allowance.spending():
+        with self._budget.spending():
             mask = self._matcher.compute_bitmask()
         self._check()
         if held_back:
@@ -133,7 +133,7 @@ class GrammarState:
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Add tokens of the answer, which earn processor time."""
-        self._allowance.earn(len(tokens))
+        self._budget.earn(len(tokens))
         self._add(tokens)
 
     @contextmanager
@@ -146,7 +146,7 @@ class GrammarState:
             self.rollback(trial.added)
 
     def _add(self, tokens: Sequence[int]) -> None:
-        with self._allowance.spending():
+        with self._budget.spending():
             for token in tokens:
                 self._check()
                 if self._matcher.is_stopped():
@@ -159,7 +159,7 @@ class GrammarState:
     def count_valid(self, tokens: Sequence[int]) -> int:
         """How many of these tokens, from the first, may follow; the state stays."""
         self._check()
-        with self._allowance.spending():
+        with self._budget.spending():
             return self._matcher.validate_tokens(list(tokens))
 
     def rollback(self, count: int) -> None:
@@ -171,7 +171,7 @@ class GrammarState:
 
     def forced(self) -> list[int]:
         """Tokens of the text that must follow, if there is any."""
-        with self._allowance.spending():
+        with self._budget.spending():
             return self._matcher.compute_ff_tokens()
 
     def _check(self) -> None:
