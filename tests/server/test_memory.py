@@ -52,7 +52,6 @@ def without_the_collector() -> Iterator[None]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.unfreeze()
         gc.enable()
 
 
