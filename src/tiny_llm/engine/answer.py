@@ -48,7 +48,7 @@ class Answer:
         most = request.prompt_logprobs
         self.prompt_scores = None if most is None else PromptScores(tuple(request.prompt_ids), most)
         self.finish_reason: EventReason | None = None
-        self._teacher: PromptLookup | ModelDrafts | None = None  # who proposed; None: the grammar, or nobody
+        self._proposer: PromptLookup | ModelDrafts | None = None  # who proposed; None: the grammar, or nobody
 
     def fork(self, choice: int) -> Answer:
         """Another answer to the same prompt, before the first token."""
@@ -67,23 +67,23 @@ class Answer:
 
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Drafts that may follow prompt and answer so far, or placeholders for those of a model."""
-        self._teacher = None
+        self._proposer = None
         drafts: Sequence[int] = self.sampler.forced()[:MOST_DRAFTS]
         if not drafts and self._lookup is not None:
-            self._teacher, drafts = self._lookup, self._lookup.propose(token_ids)
+            self._proposer, drafts = self._lookup, self._lookup.propose(token_ids)
         if not drafts and self._model_drafts is not None:
-            self._teacher, drafts = self._model_drafts, self._model_drafts.propose()
+            self._proposer, drafts = self._model_drafts, self._model_drafts.propose()
         return drafts
 
     @property
     def wants_model_drafts(self) -> bool:
         """Whether `propose` has returned placeholders."""
-        return self._teacher is not None and self._teacher is self._model_drafts
+        return self._proposer is not None and self._proposer is self._model_drafts
 
     def learn(self, drafted: int, accepted: int) -> None:
         """How many drafts of the last step were right."""
-        if self._teacher is not None:
-            self._teacher.learn(drafted, accepted)
+        if self._proposer is not None:
+            self._proposer.learn(drafted, accepted)
 
     def kept(self, drawn: Sequence[Drawn]) -> Sequence[Drawn]:
         """The tokens up to the first end token."""

@@ -66,7 +66,7 @@ def _bytes_of(model: Any) -> int:
 
 
 class ModelDrafts:
-    """The wishes of one answer for drafts.
+    """Decides, for one answer, in which steps the draft model is asked.
 
     most: drafts of a step. cost: of a step of the small model, in steps of the large one.
     """
@@ -99,6 +99,3 @@ class ModelDrafts:
         if self._gain < 0:
             self._gain = LATER_GAIN
             self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, MOST_PAUSE)
-
-
-# For each request, the distributions [k, V] that its drafts were drawn from; None for those of a greedy one.

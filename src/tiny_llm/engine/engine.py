@@ -28,7 +28,8 @@ from .steps import DraftModel, Runner, Steps
 from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)
-IDLE_BEAT = 0.5  # seconds
+# Seconds. An idle engine shows that it is alive, and ends requests past their deadline.
+IDLE_BEAT = 0.5
 
 
 class Engine:
@@ -49,7 +50,9 @@ class Engine:
     max_context: maximum number of tokens of a prompt and its answer; by default that of the model.
     step_tokens: the budget of a step. By default 512, and beside running answers so many that a step takes at
         most about three times as long as one without prompts, by the times of earlier steps.
+        vLLM: max_num_batched_tokens.
     max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
+        vLLM: max_num_seqs for the first.
     page_size: tokens of a page; prompts share whole pages.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.

@@ -20,6 +20,7 @@ from .answer import take_prompt_scores
 from .answers import Answers, Samplers
 from .sizes import PoolSize
 
+# For each request, the distributions [k, V] that its drafts were drawn from; None for those of a greedy one.
 DraftProbs = dict[RequestState, mx.array | None]
 
 

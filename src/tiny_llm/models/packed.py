@@ -75,7 +75,7 @@ class PackedBlocks:
         self._operations: list[Any] | None = None
 
     def operations(self, x: mx.array, batch: Batch) -> list[Any] | None:
-        """One for each block; None where a block has none."""
+        """One for each block; None if any block has none."""
         blocks = self._model.layers_inner
         table = blocks[0].self_attn.rope.table(max(batch.contexts), 0)
         if table is not self._table:
@@ -97,7 +97,7 @@ def packed_logits(
         operations = (blocks or PackedBlocks(model)).operations(x, batch)
         if operations is None:
             for layer, block in enumerate(model.layers_inner):
-                x = _run_layers(block, x, batch, storage, layer)
+                x = _run_block(block, x, batch, storage, layer)
         else:  # one operation for all: from one to the next MLX takes microseconds
             x, storage.keys, storage.values = load_extension().DecoderBlock.packed(
                 operations, x, storage.keys, storage.values, batch.step
@@ -113,13 +113,13 @@ def packed_logits(
 
 def _packed_operation(block: TransformerBlock, x: mx.array, batch: Batch) -> Any | None:
     """The native operation of a block; None if there is none."""
-    if mx.default_device() != mx.cpu or cpu_kernels(x.dtype) is None:
+    if cpu_kernels(x.dtype) is None:
         return None
     fused = fused_operation(block, x.dtype, block.self_attn.rope.table(max(batch.contexts), 0))
     return None if fused is None else fused.operation
 
 
-def _run_layers(
+def _run_block(
     block: TransformerBlock, x: mx.array, batch: Batch, storage: PagedStorage, layer: int
 ) -> mx.array:
     """The output of a block [1, T, hidden], operation by operation."""

@@ -22,7 +22,7 @@ class Status(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class RequestState:
-    """One answer to a prompt. Compared and hashed by identity.
+    """One answer to a prompt, vLLM's sequence: its text is an `Answer` of the engine. Compared by identity.
 
     `max_tokens` bounds the tokens of the answer, `deadline` is in the clock of `Scheduler.plan`, and requests
     share cached pages only with those of the same `salt`. With `choices` above 1, `Scheduler.fork` splits the

@@ -1,4 +1,4 @@
-"""The ASGI application: guards around routes."""
+"""The ASGI application: middleware around routes."""
 
 import logging
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from .endpoint import Service
 from .errors import ApiError, as_api_error
 from .lifecycle import Lifecycle
 from .metrics import Metrics
-from .middleware.access import SENT, Access
+from .middleware.access import ERROR_KEY, Access
 from .middleware.body import Bodies, HeadGuard
 from .middleware.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .models import Models
@@ -44,7 +44,7 @@ def create_app(
         metrics=Metrics(models),
         # One: decoding holds Python's lock, and takes up to twenty times the memory of a body.
         body_threads=Threads("body", 1),
-        threads=Threads("prompt", THREADS, settings.max_prompts),
+        prompt_threads=Threads("prompt", THREADS, settings.max_prompts),
         grammar_threads=Threads("grammar", GRAMMAR_THREADS, settings.max_grammars),
         submit_threads=Threads("submit", SUBMIT_THREADS),
         bodies=Bodies(),
@@ -67,7 +67,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         code = phrase.replace(" ", "_")
         sentence = f"{request.method} {request.scope['path']:.200}: {phrase}"
         error = ApiError(error.status_code, sentence, code=code, headers=headers)
-    answer = request.scope[SENT] = as_api_error(error)
+    answer = request.scope[ERROR_KEY] = as_api_error(error)
     if answer.status == 500:
         LOG.error("a request failed", exc_info=error)
     headers_of = dict(answer.headers)

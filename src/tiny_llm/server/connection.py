@@ -16,7 +16,7 @@ from .settings import Settings
 
 
 def connection_class(settings: Settings, on_error: Callable[[ApiError], None]) -> type[H11Protocol]:
-    """uvicorn makes connections itself, so these are part of the class.
+    """uvicorn's Config takes a class, so what all connections share is part of it.
 
     `on_error` gets the errors that are sent without the application.
     """

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..sampling.grammar import Grammar, GrammarState, compile_grammar, find_grammar
-from .api.answers import Running
+from .api.answers import RunningJob
 from .api.decode import decode
 from .api.fields import RequestFields
 from .api.job import Job
@@ -32,9 +32,9 @@ from .threads import Threads
 class Service:
     """What all routes share.
 
-    Large bodies are decoded in `body_threads`, prompts rendered and encoded in `threads`. A new grammar may
-    take seconds to compile: `grammar_threads` are few, and no other request waits for them. `submit_threads`
-    give the engines what is ready, which takes no time.
+    Large bodies are decoded in `body_threads`, prompts rendered and encoded in `prompt_threads`. A new
+    grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
+    `submit_threads` give the engines what is ready: they may wait for a lock, which the event loop must not.
     """
 
     models: Models
@@ -42,7 +42,7 @@ class Service:
     lifecycle: Lifecycle
     metrics: Metrics
     body_threads: Threads
-    threads: Threads
+    prompt_threads: Threads
     grammar_threads: Threads
     submit_threads: Threads
     bodies: Bodies
@@ -65,16 +65,16 @@ class BodyEndpoint(ABC):
                         scope, receive, service.settings, service.bodies, client, deadline
                     ) as body:
                         with watch(receive, client), checking():
-                            answer = await self._started(body, client, deadline)
+                            answer = await self._make_response(body, client, deadline)
             except EarlyError as error:
                 await send_and_linger(error.with_traceback(None), scope, receive, send)
                 return
             await answer(scope, receive, send)
 
     @abstractmethod
-    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
-        """The answer. Until then a request leaves every line that it waits in when its client goes or its
-        time is over."""
+    async def _make_response(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
+        """The app that sends the answer. Until then a request leaves every queue that it waits in when its
+        client goes or its time is over."""
 
     async def _decoded(self, body: Body) -> RequestFields:
         if len(body.content) <= self._service.settings.inline_body:
@@ -97,11 +97,11 @@ class PromptEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._compute = compute
 
-    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
+    async def _make_response(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
         service = self._service
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = service.models.find(fields.model)
-        computed = service.threads.run(self._compute, fields, model, service.settings)
+        computed = service.prompt_threads.run(self._compute, fields, model, service.settings)
         record = await deadline.limit(client.wait_for(computed))
         return Response(msgspec.json.encode(record), media_type="application/json")
 
@@ -118,8 +118,7 @@ class AnswerEndpoint(BodyEndpoint):
         super().__init__(service, fields)
         self._prepare = prepare
 
-    async def _started(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
-        """The answer of the job, which is in the engine."""
+    async def _make_response(self, body: Body, client: Client, deadline: Deadline) -> ASGIApp:
         fields = await deadline.limit(client.wait_for(self._decoded(body)))
         model = self._service.models.find(fields.model)
         meter = Meter(self._service.metrics, model.name)
@@ -128,7 +127,7 @@ class AnswerEndpoint(BodyEndpoint):
         except ClientGone:
             meter.finish("cancelled")
             raise
-        running = await self._service.submit_threads.run(Running, job, meter, deadline.left())
+        running = await self._service.submit_threads.run(RunningJob, job, meter, deadline.left())
         return partial(self._answer, running)
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
@@ -136,7 +135,7 @@ class AnswerEndpoint(BodyEndpoint):
 
         The grammars are to be held until the engine has the job: it would compile one that was forgotten.
         """
-        job, grammars = await self._service.threads.run(self._job_of, fields, model)
+        job, grammars = await self._service.prompt_threads.run(self._job_of, fields, model)
         held = []
         for grammar, compiled in grammars.items():
             if compiled is None:
@@ -152,7 +151,7 @@ class AnswerEndpoint(BodyEndpoint):
         grammars = {each.grammar for each in job.requests if each.grammar is not None}
         return job, {grammar: find_grammar(model.tokenizer, grammar) for grammar in grammars}
 
-    async def _answer(self, running: Running, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, running: RunningJob, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client()
         with watch(receive, client), self._service.lifecycle.cutting(running.cut):
             client.when_gone(running.cancel)

@@ -9,7 +9,6 @@ from typing import Literal
 from .middleware.access import request_id
 
 LogFormat = Literal["text", "json"]
-FORMATS: tuple[LogFormat, ...] = ("text", "json")
 
 
 def escape(text: str) -> str:

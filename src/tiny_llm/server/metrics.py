@@ -77,7 +77,7 @@ class Metrics:
             "request_time_per_output_token_seconds", "Mean time of a token after the first"
         )
         self.whole = self._seconds("e2e_request_latency_seconds", "From the request to its last token")
-        self.queue = self._seconds("request_queue_time_seconds", "From the request to its first step")
+        self.queue = self._seconds("request_queue_time_seconds", "From the engine's queue to the first step")
         self.registry.register(EngineCollector(models))
         for model in models:
             self._prepare(model)
@@ -150,7 +150,7 @@ class Progress:
 
 
 class Meter:
-    """The times of one request, from its arrival. Each of its answers has tokens of its own."""
+    """The times of one request, from when its body is decoded. Each of its answers has tokens of its own."""
 
     def __init__(self, metrics: Metrics, model: str):
         self._metrics = metrics

@@ -20,9 +20,9 @@ SPACE = b" "  # before the next line: JSON allows it, and nothing else
 
 
 class EventStream:
-    """An answer with the head of a response, which ends early if the client has gone.
+    """An ASGI response of server-sent events. Without a client it reads on, until the engine has ended.
 
-    A client that does not read is disconnected by `HttpConnection`; until then, sending waits for it.
+    A client that does not read is disconnected by `Connection`; until then, sending waits for it.
     """
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], client: Client, comment_after: float):

@@ -1,1 +1,1 @@
-"""Requests and answers of OpenAI's interface: fields, checks, and JSON."""
+"""Requests and answers of OpenAI's, Anthropic's and Ollama's interfaces: fields, checks, and JSON."""

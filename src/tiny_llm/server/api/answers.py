@@ -74,7 +74,7 @@ async def _joined(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, E
             task.cancel()
 
 
-class Running:
+class RunningJob:
     """A job in the engine."""
 
     def __init__(self, job: Job, meter: Meter, seconds: float | None = None):

@@ -16,7 +16,7 @@ from ..page.files import PREFIX
 HEADER = b"x-request-id"
 SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
-SENT = "tiny_llm.error"  # where the scope of a request has the error that it got
+ERROR_KEY = "tiny_llm.error"  # where the scope of a request has the error that it got
 LOG = logging.getLogger(__name__)
 QUIET = frozenset({"/health", "/ready", "/metrics"})  # asked every few seconds
 SECURITY = [(b"x-content-type-options", b"nosniff")]
@@ -36,7 +36,7 @@ def new_request_id() -> str:
 
 async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
     """Outside of the routes. The error is noted for the metrics."""
-    scope[SENT] = error
+    scope[ERROR_KEY] = error
     body = error.encode(scope["path"])
     headers = [
         (b"content-type", b"application/json"),
@@ -48,7 +48,7 @@ async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
 
 
 class Access:
-    """`on_error` gets the error that a request was answered with."""
+    """Ids, log lines, errors. `on_error` gets the error that a request was answered with."""
 
     def __init__(self, app: ASGIApp, on_error: Callable[[ApiError], None]):
         self._app = app
@@ -74,8 +74,8 @@ class Access:
             if status != 500:
                 LOG.error("a request failed", exc_info=error)
         finally:
-            if SENT in scope:
-                self.on_error(scope.pop(SENT))  # the connection keeps the scope, the error what it came from
+            if ERROR_KEY in scope:
+                self.on_error(scope.pop(ERROR_KEY))  # the connection keeps the scope, the error its cause
             self._log(scope, status, time.perf_counter() - start)
             request_id.reset(token)
 

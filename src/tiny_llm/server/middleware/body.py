@@ -37,7 +37,7 @@ class HeadGuard:
         elif {name for name, _ in scope["headers"]} >= LENGTHS:
             # A proxy may believe the other one, and take a part of this body for the next request.
             sentence = "expected Content-Length or Transfer-Encoding, not both"
-            error = ApiError(400, sentence, code="invalid_http", headers=(("connection", "close"),))
+            error = ApiError(400, sentence, code="invalid_http", headers=CLOSE)
             await send_error(scope, send, error)
         else:
             await self._app(scope, receive, send)
