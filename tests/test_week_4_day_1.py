@@ -131,7 +131,7 @@ def vectors(number, seed):
 def run_layer(model, storage, requests, *inputs, layer=1):
     """The output of a layer for each request: its rows [1, T, hidden]."""
     block, x = model.layers_inner[layer], mx.concatenate(inputs, axis=1)
-    out = packed._run_layers(block, x, Batch(requests, storage), storage, layer)
+    out = packed._run_block(block, x, Batch(requests, storage), storage, layer)
     assert out.shape == x.shape
     ends = [sum(each.shape[1] for each in inputs[:number]) for number in range(1, len(inputs))]
     return mx.split(out, ends, axis=1)

@@ -112,8 +112,8 @@ MISTAKES: Table = {
         Mistake(
             "all layers share the pages of the first one",
             PACKED,
-            "x = _run_layers(block, x, batch, storage, layer)",
-            "x = _run_layers(block, x, batch, storage, 0)",
+            "x = _run_block(block, x, batch, storage, layer)",
+            "x = _run_block(block, x, batch, storage, 0)",
             "test_task_3_a_chunk_inside_a_prompt_gives_no_logits_and_is_stored",
         ),
         Mistake(
