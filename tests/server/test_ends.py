@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,9 +101,19 @@ def test_freed_memory_goes_back_to_the_system_again_and_again(monkeypatch: pytes
         wait_until(lambda: len(returned) > 1)
 
 
-def test_a_server_at_rest_hears_of_a_drain_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "REST", 10**6)  # it does not wake up by itself
+def test_a_server_at_rest_wakes_for_nothing_but_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[int] = []
+    on_tick = run.Server.on_tick
+
+    async def counted(server: run.Server, counter: int) -> bool:
+        ticks.append(counter)
+        return await on_tick(server, counter)
+
+    monkeypatch.setattr(run.Server, "on_tick", counted)
+    monkeypatch.setattr(run, "REST", 10**6)
     with running(FakeEngine()) as server:
         assert server.chat().status == 200
+        time.sleep(0.3)  # three times as long as uvicorn's loop would sleep
+        assert ticks == [0]
         server.server.stop()
         wait_until(lambda: server.server.should_exit)

@@ -51,6 +51,8 @@ class LlamaBatch:
     def _make_contexts(self, sequences: int) -> None:
         for context in self._contexts.values():
             self._library.llama_free(context)
+        if self._contexts:
+            self._library.llama_batch_free(self._batch)
         for form in FLASH_ATTENTION:
             options = context_options(self._library, form, self._threads)
             options.n_seq_max = sequences

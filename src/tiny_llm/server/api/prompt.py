@@ -22,8 +22,12 @@ def check_chars(param: str, texts: Iterable[str], model: ServedModel, settings: 
     """400 if these texts together never fit into the context, or are longer than any prompt may be."""
     most = min(settings.max_prompt_chars, model.most_chars)
     if sum(map(len, texts)) > most:
-        sentence = f"{param}: the prompt is too long: expected at most {most} characters"
-        raise ApiError(400, sentence, param=param, code="context_length_exceeded")
+        raise _too_long(param, most)
+
+
+def _too_long(param: str, most: int) -> ApiError:
+    sentence = f"{param}: the prompt is too long: expected at most {most} characters"
+    return ApiError(400, sentence, param=param, code="context_length_exceeded")
 
 
 def check_number(messages: list[Message], settings: Settings) -> None:
@@ -144,12 +148,7 @@ def render(
     kept = [message["content"].strip() for message in messages if message["role"] != "assistant"]
     check_chars("messages", kept, model, settings)
     if sum(len(message["content"]) for message in messages) > settings.max_prompt_chars:
-        raise ApiError(
-            400,
-            f"messages: the prompt is too long: expected at most {settings.max_prompt_chars} characters",
-            param="messages",
-            code="context_length_exceeded",
-        )
+        raise _too_long("messages", settings.max_prompt_chars)
     if tools is not None and len(msgspec.json.encode(tools)) > settings.max_prompt_chars:
         raise bad_value("tools", f"at most {settings.max_prompt_chars} characters")
     mark = mark_final(messages) if fields.continue_final_message else None
