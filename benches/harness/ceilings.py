@@ -12,7 +12,7 @@ from tiny_llm.runtime.extension import load_extension
 from tiny_llm_tools.benchmark.clock import Samples
 
 PROBE_SECONDS = 0.02
-EMPTY_CALL, BANDWIDTH = "empty call", "bandwidth"
+EMPTY_CALL, BANDWIDTH, PEAK = "empty call", "bandwidth", "peak"
 OTHERS = "others running"  # not a limit: the threads of other processes, which lower all limits
 
 
@@ -24,7 +24,7 @@ def peak(isa: str, dtype: str, threads: int) -> Callable[[], float]:
 
 def peak_name(isa: str) -> str:
     """The name of an instruction set's peak among the ceilings of a row."""
-    return f"peak {isa}"
+    return f"{PEAK} {isa}"
 
 
 def bandwidth(nbytes: int, threads: int) -> Callable[[], float]:

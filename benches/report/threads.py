@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benches.cases.threads import COSTS
-from benches.harness.ceilings import BANDWIDTH
+from benches.harness.ceilings import BANDWIDTH, PEAK
 from benches.report.tables import Record, disturbed, origin, rate_text, seconds_text, table, tally
 from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
@@ -32,8 +32,9 @@ def page(record: Record) -> str:
 
 EFFICIENCY = (
     "The time, and its efficiency: the time of one thread over n times that of n threads; below "
-    f"{SCALES:g} it is bold. Where memory is the limit, its bandwidth bounds that: the last column is the "
-    "share of the bandwidth, or of the peak of the multiply units, with the most threads."
+    f"{SCALES:g} it is bold. The last columns are of the most threads: the same for what the hardware allows, "
+    "its read bandwidth where memory is the limit, else the peak of its multiply units (more threads lower its "
+    "clock, and share cores and memory); and the share of that limit which the operation reached."
 )
 
 
@@ -100,10 +101,23 @@ def efficiency_table(rows: Rows) -> str:
         alone = median(found[1]) if 1 in found else None
         if alone is None:
             continue
-        share = found[max(found)]["contestants"][0]["share_of_peak"]
+        most = found[max(found)]
+        share = most["contestants"][0]["share_of_peak"]
         cells = [_scaled(found.get(count), alone) for count in threads]
-        body.append([name, *cells, f"{share:.0%}" if share else ""])
-    return table(["operation", *map(_count, threads), "share of peak"], body)
+        limits = _limit(most) / (most["threads"] * _limit(found[1]))
+        body.append([name, *cells, f"{limits:.2f}", f"{share:.0%}" if share else ""])
+    return table(["operation", *map(_count, threads), "hardware", "share of its limit"], body)
+
+
+def _limit(row: Record) -> float:
+    """The bandwidth where a row reads more than it computes, else the peak."""
+    bound_by_memory = row["bytes"] and row["tokens"] <= 1
+    (rate,) = (
+        samples["median"]
+        for name, samples in row["ceilings"].items()
+        if (name == BANDWIDTH if bound_by_memory else name.startswith(PEAK))
+    )
+    return float(rate)
 
 
 def _scaled(row: Record | None, alone: float) -> str:

@@ -180,18 +180,20 @@ static void check_page_ids(const PagedInputs& inputs, const PagedParams& params,
                            const std::vector<Sequence>& sequences, const ReportError& report) {
   const mx::array& table = inputs.block_table;
   const int64_t pages = inputs.attention.key.shape(0), size = inputs.attention.key.shape(2);
-  for (const Sequence& sequence : sequences) {
-    const KeyRange keys =
-        visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, params.left, params.right);
-    for (int64_t page = keys.begin / size; page * size < keys.end; page++) {
-      const int64_t id = integer_at(table, sequence.index * table.strides(0) + page * table.strides(1));
-      if (0 <= id && id < pages) continue;
-      report("block_table",
-             std::to_string(id) + " for page " + std::to_string(page) + " of sequence " +
-                 std::to_string(sequence.index),
-             "0 to " + std::to_string(pages - 1));
+  with_integers(table, [&](auto read) {
+    for (const Sequence& sequence : sequences) {
+      const KeyRange keys =
+          visible_keys(0, sequence.n_q - 1, sequence.n_q, sequence.n_k, params.left, params.right);
+      for (int64_t page = keys.begin / size; page * size < keys.end; page++) {
+        const int64_t id = read(sequence.index * table.strides(0) + page * table.strides(1));
+        if (0 <= id && id < pages) continue;
+        report("block_table",
+               std::to_string(id) + " for page " + std::to_string(page) + " of sequence " +
+                   std::to_string(sequence.index),
+               "0 to " + std::to_string(pages - 1));
+      }
     }
-  }
+  });
 }
 
 // Pages are read in place, but for the calls of the course, which may give any arrays.

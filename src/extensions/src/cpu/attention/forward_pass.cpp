@@ -53,7 +53,6 @@ class ForwardPass {
     if (plan_.partial_floats > 0) {
       partials.emplace(allocate(bytes_of({plan_.partial_floats, sizeof(float)})));
       partials_ = static_cast<float*>(partials->buffer().raw_ptr());
-      tasks_done_ = std::vector<std::atomic<int64_t>>(plan_.sequence_count * problem_.Hkv);
     }
     std::atomic<int64_t> visited = 0;
     // A single position is bound by memory: a thread takes a range of tasks, so that each can prefetch the
@@ -61,10 +60,9 @@ class ForwardPass {
     const Operation operation("attention");
     const auto parallel = plan_.single_positions ? parallel_ranges : parallel_for;
     parallel(plan_.task_count, plan_.threads, [&](int64_t n) {
-      const PlannedTask task = plan_.task(n);
-      visited += run_task(n, task);
-      if (task.plan.chunks > 1) merge_if_last(task);
+      visited += run_task(n, plan_.task(n));
     });
+    if (plan_.partial_floats > 0) merge();
     int64_t total = total_tiles(problem_, problem_.Hkv, kernel().row_tile, kernel().key_tile);
     record_run(
         {path_of(plan_.schedule), visited, total, plan_.splits, problem_.kernels->name, plan_.threads});
@@ -199,14 +197,14 @@ class ForwardPass {
     return kernel().run(task, reinterpret_cast<void*>(round_up(address, kCacheLine)));
   }
 
-  // The thread that ends the last task of some KV heads merges them: their partial results are in its caches,
-  // or will soon be.
-  void merge_if_last(const PlannedTask& task) {
-    std::atomic<int64_t>& done = tasks_done_[task.plan.sequence.index * problem_.Hkv + task.kv_head];
-    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < task.plan.row_blocks * task.plan.chunks) return;
-    const int64_t gqa_heads = problem_.gqa_heads();
-    for (int64_t head = 0; head < task.kv_heads * gqa_heads; head++)
-      merge_head(task.plan, task.kv_head * gqa_heads + head);
+  // All heads of all split sequences, shared by all threads: one of them alone would fetch the partial results
+  // from the caches of the others for longer than a region takes.
+  void merge() {
+    std::vector<SequencePlan> split;
+    for (int64_t n = 0; n < plan_.sequence_count; n++)
+      if (SequencePlan plan = plan_.sequence(n); plan.chunks > 1) split.push_back(plan);
+    parallel_for(static_cast<int64_t>(split.size()) * problem_.Hq, plan_.threads,
+                 [&](int64_t n) { merge_head(split[n / problem_.Hq], n % problem_.Hq); });
   }
 
   void merge_head(const SequencePlan& plan, int64_t head) {
@@ -235,7 +233,6 @@ class ForwardPass {
   MaskViews mask_;
   std::vector<float> sinks_;
   float* partials_ = nullptr;
-  std::vector<std::atomic<int64_t>> tasks_done_;  // of split sequences, for each sequence and KV head
 };
 
 }  // namespace

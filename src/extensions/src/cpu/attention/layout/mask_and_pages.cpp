@@ -27,13 +27,17 @@ MaskView MaskViews::view(int64_t entry, const mx::Shape& batch, int64_t head, in
 }
 
 PageTables::PageTables(const mx::array& block_table, int64_t pages, int64_t page_size)
-    : width_(block_table.shape(1)), count_(pages), size_(page_size) {
-  for (int64_t row = 0; row < block_table.shape(0); row++) {
-    for (int64_t i = 0; i < width_; i++) {
-      const int64_t id = integer_at(block_table, row * block_table.strides(0) + i * block_table.strides(1));
-      ids_.push_back(0 <= id && id < count_ ? static_cast<int32_t>(id) : -1);
+    : width_(block_table.shape(1)),
+      count_(pages),
+      size_(page_size),
+      ids_(block_table.shape(0) * block_table.shape(1)) {
+  with_integers(block_table, [&](auto read) {
+    const int64_t row_stride = block_table.strides(0), stride = block_table.strides(1);
+    for (int64_t n = 0; n < std::ssize(ids_); n++) {
+      const int64_t id = read(n / width_ * row_stride + n % width_ * stride);
+      ids_[n] = 0 <= id && id < count_ ? static_cast<int32_t>(id) : -1;
     }
-  }
+  });
 }
 
 PageTable PageTables::table(const Sequence& sequence, int64_t left, const HeadRows& k,
