@@ -32,9 +32,9 @@ def page(record: Record) -> str:
 
 EFFICIENCY = (
     "The time, and its efficiency: the time of one thread over n times that of n threads; below "
-    f"{SCALES:g} it is bold. The last columns are of the most threads: the same for what the hardware allows, "
-    "its read bandwidth where memory is the limit, else the peak of its multiply units (more threads lower its "
-    "clock, and share cores and memory); and the share of that limit which the operation reached."
+    f"{SCALES:g} it is bold. The last columns are of the most threads: the same for what the hardware "
+    "allows, its read bandwidth where memory is the limit, else the peak of its multiply units (more threads "
+    "lower its clock, and share cores and memory); and the share of that limit which the operation reached."
 )
 
 
@@ -104,8 +104,9 @@ def efficiency_table(rows: Rows) -> str:
         most = found[max(found)]
         share = most["contestants"][0]["share_of_peak"]
         cells = [_scaled(found.get(count), alone) for count in threads]
-        limits = _limit(most) / (most["threads"] * _limit(found[1]))
-        body.append([name, *cells, f"{limits:.2f}", f"{share:.0%}" if share else ""])
+        limit = _limit(found[1])  # 0 on a machine that was too busy to measure it
+        hardware = f"{_limit(most) / (most['threads'] * limit):.2f}" if limit else ""
+        body.append([name, *cells, hardware, f"{share:.0%}" if share else ""])
     return table(["operation", *map(_count, threads), "hardware", "share of its limit"], body)
 
 

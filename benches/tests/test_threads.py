@@ -204,8 +204,9 @@ def timed(seconds: float) -> Any:
 
 
 def row(name: str, group: str, count: int, seconds: float, **fields: Any) -> Any:
-    found = {"row": name, "group": group, "threads": count, "tokens": 0, "missing": {}, "targets": []}
-    return {**found, "contestants": timed(seconds), "ceilings": {}, **fields}
+    found = {"row": name, "group": group, "threads": count, "tokens": 0, "bytes": 0, "missing": {}}
+    limits = {"peak avx512": {"median": 1e11 * count**0.5}}
+    return {**found, "targets": [], "contestants": timed(seconds), "ceilings": limits, **fields}
 
 
 def step(count: int, seconds: float) -> Any:
@@ -217,6 +218,10 @@ def step(count: int, seconds: float) -> Any:
     )  # fmt: skip
 
 
+def amx(peak: float, others: float) -> Any:
+    return {"peak amx": {"median": peak}, "others running": {"high": others}}
+
+
 @pytest.fixture
 def record() -> Any:
     rows = [
@@ -224,8 +229,8 @@ def record() -> Any:
         step(1, 20e-3), step(8, 5e-3),
         row("forward", "operations", 1, 8e-3), row("forward", "operations", 8, 1.25e-3),
         row("backward", "operations", 8, 1e-3),
-        row("varlen", "operations", 1, 8e-3, ceilings={"others running": {"high": 1.0}}),
-        row("varlen", "operations", 8, 1e-3),
+        row("varlen", "operations", 1, 8e-3, ceilings=amx(1e12, others=1.0)),
+        row("varlen", "operations", 8, 1e-3, ceilings=amx(8e12, others=0.0)),
     ]  # fmt: skip
     machine = {"cpu": "a CPU", "cpus_allowed": 8, "cpus_present": 8, "system": "Linux", "python": "3.12"}
     origin = {"versions": {}, "changed_files": False, "commit": "0" * 40, "measured": "2026-11-28"}
@@ -248,9 +253,12 @@ def test_the_page_has_costs_steps_operations_and_efficiency(record: Any) -> None
     )
     assert decoded in lines
     assert "| down | 10 ms | 2.5 ms | 1.25 ms | 24 | 1.25 |" in lines
-    assert "| decode after 128 tokens | 20 ms | 5 ms, **0.50** | 50% |" in lines
-    assert "| forward | 8 ms | 1.25 ms, 0.80 | 50% |" in lines
-    assert "| varlen | 8 ms (disturbed) | 1 ms, 1.00 | 50% |" in lines
+    assert "| decode after 128 tokens | 20 ms | 5 ms, **0.50** | 1.00 | 50% |" in lines
+    assert "| forward | 8 ms | 1.25 ms, 0.80 | 0.35 | 50% |" in lines
+    assert "| varlen | 8 ms (disturbed) | 1 ms, 1.00 | 1.00 | 50% |" in lines
+    record["rows"][4]["ceilings"]["peak avx512"] = {"median": 0.0}
+    record["rows"][5]["ceilings"]["peak avx512"] = {"median": 0.0}
+    assert "| forward | 8 ms | 1.25 ms, 0.80 |  | 50% |" in page(record)
     assert not any(line.startswith("| backward") for line in lines)  # there is no time with one thread
     assert efficiency(8.0, 1.0, 8) == 1.0
 
