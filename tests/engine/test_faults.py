@@ -76,7 +76,7 @@ def test_a_request_that_is_cancelled_while_its_tokens_are_drawn_ends_alone(llm, 
     assert_at_rest(engine)
 
 
-@pytest.mark.parametrize("place", ["logits", "fork", "accept", "commit"])
+@pytest.mark.parametrize("place", ["logits", "fork", "take", "event", "commit"])
 def test_an_argument_that_is_refused_inside_a_step_is_no_mistake_of_the_caller(
     llm, engine, monkeypatch, caplog, place
 ):
@@ -86,7 +86,8 @@ def test_an_argument_that_is_refused_inside_a_step_is_no_mistake_of_the_caller(
     def refuse(*_):
         raise fault
 
-    owners = {"logits": engine._steps.runner, "fork": Answer, "accept": Answer, "commit": engine._scheduler}
+    owners = {"logits": engine._steps.runner, "commit": engine._scheduler}
+    owners |= dict.fromkeys(("fork", "take", "event"), Answer)
     monkeypatch.setattr(owners[place], place, refuse)
     events = list(engine.submit(request_of(llm, PROMPTS[0], n=2 if place == "fork" else 1)))
     assert {event.finish_reason for event in events} == {"error"}

@@ -109,7 +109,8 @@ class SteppedEngine(Engine):
         """Raise AssertionError unless pages, queues and answers are consistent."""
         scheduler = self._scheduler
         scheduler.check()
-        assert set(self._answers._by_state) == {*scheduler.running, *scheduler.waiting}
+        queued = {*scheduler.running, *scheduler.waiting}
+        assert set(self._answers._by_state) == {*queued, *self._answers._taken}
         self._pages.check()
 
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 from ..generation.result import TokenLogprobs
 from ..generation.text import TextStream, new_detokenizer
 from ..sampling.rows import Drawn, RowSampler
-from ..sampling.select import logsumexp, top_k
+from ..sampling.select import log_probabilities
 from ..sampling.stop import StopStrings
 from ..scheduler import Plan, RequestState
 from .drafts import ModelDrafts
@@ -45,6 +45,7 @@ class Answer:
         self._generated = 0
         self.started_at: float | None = None
         self._first_token_at: float | None = None
+        self._last_token_at = 0.0
         most = request.prompt_logprobs
         self.prompt_scores = None if most is None else PromptScores(tuple(request.prompt_ids), most)
         self.finish_reason: EventReason | None = None
@@ -92,13 +93,22 @@ class Answer:
                 return drawn[:number]
         return drawn
 
-    def accept(self, drawn: Sequence[Drawn], now: float) -> Event:
-        """The event of the next tokens, which `kept` has returned."""
-        prompt_logprobs = None
+    def take(self, drawn: Sequence[Drawn], now: float) -> bool:
+        """Go on with the next tokens, which `kept` has returned; False if none follow, whatever their text.
+
+        Their event is made later, beside the next step.
+        """
         if self._first_token_at is None:
             self._first_token_at = now
-            prompt_logprobs = None if self.prompt_scores is None else self.prompt_scores.entries
+        self._last_token_at = now
         self.sampler.accept([each.token_id for each in drawn])
+        ended = drawn[-1].token_id in self._end_tokens
+        return not ended and len(self.sampler.tokens) < self._max_tokens
+
+    def event(self, drawn: Sequence[Drawn]) -> Event:
+        """The event of the tokens that `take` got, each once and in order."""
+        scores = None if self._generated else self.prompt_scores
+        prompt_logprobs = None if scores is None else scores.entries
         text = ""
         for number, each in enumerate(drawn, start=1):
             self._generated += 1
@@ -143,6 +153,8 @@ class Answer:
         assert self.finish_reason is not None
         begin, started = self.handle.submitted_at, self.started_at
         first = self._first_token_at
+        if self.finish_reason in ("stop", "length"):
+            now = self._last_token_at
         return Timings(
             self.finish_reason,
             self._generated,
@@ -169,10 +181,7 @@ class PromptScores:
         """`logits` [N, V] are those of the positions from `start` on: each has the next token's."""
         targets = self._prompt_ids[start + 1 : start + 1 + logits.shape[0]]
         logits = logits[: len(targets)]
-        total = logsumexp(logits)
-        own = mx.take_along_axis(logits, mx.array(list(targets))[:, None], axis=-1).astype(mx.float32) - total
-        best, ids = top_k(logits, max(1, self._most))
-        arrays = [own, ids, best.astype(mx.float32) - total]
+        arrays = log_probabilities(logits, mx.array(list(targets)), self._most)
         mx.eval(arrays)
         values: list[Any] = [array.tolist() for array in arrays]
         rows = zip(targets, *values, strict=True)

@@ -104,6 +104,7 @@ class Answers:
         self._scheduler = scheduler
         self._recorder = recorder
         self._by_state: dict[RequestState, Answer] = {}
+        self._taken: dict[RequestState, Sequence[Drawn]] = {}  # tokens that wait for their event
 
     def __bool__(self) -> bool:
         return bool(self._by_state)
@@ -159,8 +160,8 @@ class Answers:
             if answer is not None and answer.prompt_scores is not None
         }
 
-    def publish(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
-        """Give the answers their tokens, and start the next ones from there."""
+    def take(self, plan: Plan, drawn: dict[RequestState, list[Drawn]], now: float) -> None:
+        """Give the answers their tokens: what the plan of the next step needs. `publish` does the rest."""
         tokens = {}
         for state, results in drawn.items():
             if results[-1].error is not None:
@@ -178,8 +179,14 @@ class Answers:
             except Exception as error:
                 self._fail(state, error)
 
+    def publish(self) -> None:
+        """Bring the readers the tokens that were taken since the last call."""
+        for state in list(self._taken):
+            self._publish(state)
+
     def end(self, state: RequestState, reason: EventReason, error: Exception | None = None) -> None:
         """End an answer without further tokens; those of a prompt that has not split end together."""
+        self._publish(state)
         answer = self._by_state.get(state)
         if answer is None:
             return
@@ -208,15 +215,29 @@ class Answers:
     def _advance(self, state: RequestState, kept: Sequence[Drawn], drafted: int, now: float) -> None:
         answer = self._by_state[state]
         answer.learn(drafted, len(kept) - 1)
-        event = answer.accept(kept, now)
-        self._recorder.generation_tokens += len(event.token_ids)
-        if event.finish_reason is None:
-            answer.handle.put(event)
+        goes_on = answer.take(kept, now)
+        self._taken[state] = kept
+        if goes_on:
             state.drafts = answer.propose(state.token_ids)
         else:
+            self._scheduler.finish(state)  # its place is free in the next step
+
+    def _publish(self, state: RequestState) -> None:
+        """A stop string may end the answer here, whose next token is computed then, and not used."""
+        kept = self._taken.pop(state, None)
+        if kept is None:
+            return
+        answer = self._by_state[state]
+        try:
+            event = answer.event(kept)
+        except Exception as error:
+            self._fail(state, error)
+            return
+        self._recorder.generation_tokens += len(event.token_ids)
+        if event.finish_reason is not None:
             self._scheduler.finish(state, event.finish_reason)
             self._remove(state)
-            answer.handle.put(event)
+        answer.handle.put(event)
 
     def _fail(self, state: RequestState, error: Exception) -> None:
         LOG.error("an answer failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Plan, run, sample, publish: the loop that answers all requests of a model."""
+"""Plan, run, publish the step before, sample: the loop that answers all requests of a model."""
 
 from __future__ import annotations
 
@@ -251,7 +251,9 @@ class Engine:
             self._answers.end(state, "deadline")
         for state in plan.started:
             self._answers.note_start(state, now)
-        if plan.expired:
+        if not plan.rows:  # there is no step beside which to do it
+            self._answers.publish()
+        if plan.expired or not plan.rows:
             self._changed.notify_all()
         return plan
 
@@ -264,7 +266,7 @@ class Engine:
             self._recover(plan, error)
             return False
         with self._changed:
-            self._answers.publish(plan, drawn, time.monotonic())
+            self._answers.take(plan, drawn, time.monotonic())
             self._changed.notify_all()
         return True
 

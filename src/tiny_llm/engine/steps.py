@@ -70,11 +70,6 @@ class Runner:
         return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)
 
 
-def has_grammar(samplers: Samplers) -> bool:
-    """Whether an answer has to match a grammar."""
-    return any(sampler.grammar is not None for each in samplers.values() for _, sampler, _ in each)
-
-
 def sample(
     logits: mx.array, plan: Plan, samplers: Samplers, draft_probs: Mapping[RequestState, mx.array | None]
 ) -> dict[RequestState, list[Drawn]]:
@@ -180,18 +175,23 @@ class Steps:
     def compute(
         self, plan: Plan, answers: Answers, lock: AbstractContextManager[Any]
     ) -> dict[RequestState, list[Drawn]]:
-        """The next tokens of each answer. `lock` guards `answers`."""
+        """The next tokens of each answer. `lock` guards `answers`.
+
+        What needs no result of this step is done beside its kernels: events, then masks of grammars.
+        """
         with on_device(self._llm.device):
             with lock:
                 drafting = answers.drafting(plan)
+                if drafting:  # the drafts take a while
+                    answers.publish()
             draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
             logits = self.runner.logits(plan)
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]
             with lock:
+                answers.publish()
                 samplers = answers.samplers(plan)
                 scores = answers.prompt_scores(plan)
             logits = take_prompt_scores(logits, plan, scores)
-            if has_grammar(samplers):  # masks are computed beside the kernels
-                mx.async_eval(logits)  # type: ignore[no-untyped-call]
             return sample(logits, plan, samplers, draft_probs)
 
     def forget(self) -> None:

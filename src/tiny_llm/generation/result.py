@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from ..checks.types import check_size
 from ..errors import AnswerError
-from ..sampling.select import logsumexp, top_k
+from ..sampling.select import log_probabilities
 
 FinishReason = Literal["stop", "length"]
 
@@ -97,13 +97,7 @@ class LogprobQueue:
 
     def add(self, logits: mx.array, ids: mx.array) -> None:
         """Add the token `ids` [1], sampled from `logits` [1, V]; nothing is evaluated."""
-        total = logsumexp(logits)
-        selected = mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total
-        entry: tuple[mx.array, ...] = (ids, selected)
-        if self._count:
-            best, best_ids = top_k(logits, min(self._count, logits.shape[-1]))
-            entry += (best_ids, best.astype(mx.float32) - total)
-        self._entries.append(entry)
+        self._entries.append((ids, *log_probabilities(logits, ids, self._count)))
 
     @property
     def arrays(self) -> list[tuple[mx.array, ...]]:
@@ -114,7 +108,7 @@ class LogprobQueue:
         """Evaluate and remove the oldest entry."""
         values: list[Any] = [mx.flatten(array).tolist() for array in self._entries.popleft()]
         (token,), (logprob,), *best = values
-        return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True)))
+        return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True))[: self._count])
 
 
 def make_logprob_queue(function: str, logprobs: int | None) -> LogprobQueue | None:

@@ -11,7 +11,7 @@ from ..errors import GrammarError, NumericError, StepFailed, TinyLlmError
 from .draw import draw_at, probabilities
 from .grammar import apply_masks
 from .row_sampler import ACCEPT, RowSampler
-from .select import argmax, categorical_at, logsumexp, selected_logits, top_k
+from .select import argmax, categorical_at, log_probabilities, logsumexp, selected_logits
 from .verify import count_accepted, residual_probs
 
 Top = tuple[tuple[int, float], ...]
@@ -150,13 +150,8 @@ class RowStep:
         logits = _take(self._logits, listed)
         total = mx.array([totals[position] for position in listed])[:, None]
         ids = mx.array([self._tokens[position] for position in listed])
-        most = min(max(self._wants(position) or 0 for position in listed), logits.shape[-1])
-        best, best_ids = top_k(logits, max(most, 1))
-        arrays = [
-            mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total,
-            best_ids,
-            best.astype(mx.float32) - total,
-        ]
+        most = max(self._wants(position) or 0 for position in listed)
+        arrays = log_probabilities(logits, ids, most, total)
         mx.eval(arrays)
         values: list[Any] = [array.tolist() for array in arrays]
         return {

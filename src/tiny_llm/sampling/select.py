@@ -41,6 +41,20 @@ def logsumexp(logits: mx.array) -> mx.array:
     return total[..., None]
 
 
+def log_probabilities(
+    logits: mx.array, ids: mx.array, most: int, total: mx.array | None = None
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Those [N, 1] of the tokens `ids` [N] in `logits` [N, V]; the most probable ids [N, k], and theirs.
+
+    k is `most`, but at least 1 and at most V. `total` is the `logsumexp` of the logits, if it is known.
+    """
+    if total is None:
+        total = logsumexp(logits)
+    own = mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total
+    best, best_ids = top_k(logits, min(max(most, 1), logits.shape[-1]))
+    return own, best_ids, best.astype(mx.float32) - total
+
+
 def categorical(logits: mx.array, key: mx.array | None) -> mx.array:
     """An id [...] for each row of `logits` [..., V], drawn with the probabilities softmax(logits)."""
     native = cpu_kernels(logits.dtype)
