@@ -15,7 +15,7 @@ from tiny_llm.loading.config import ModelConfig
 from tiny_llm.loading.weights.layout import Matrix, Vector, layout
 from tiny_llm.loading.weights.random_model import PACKING, random_config
 from tiny_llm.loading.weights.tree import assemble, convert_in_place
-from tiny_llm.models.pace import one_graph
+from tiny_llm.models.throttle import one_graph
 from tiny_llm.runtime.gpu import as_on_gpu
 
 MODELS = ("qwen2-0.5b", "qwen2-7b", "qwen3-0.6b")

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm import LLM
-from tiny_llm.generation.batching import Batch
+from tiny_llm.generation.batching import DenseBatch
 from tiny_llm.generation.defaults import prefill_chunk
 from tiny_llm.generation.tokens import SequenceState, TokenSampler, cached_tokens
 from tiny_llm.loading.weights.random_model import random_config
@@ -89,7 +89,7 @@ class CountedRequest:
 
 def our_batch(model: Any, prompts: Sequence[Sequence[int]], count: int) -> Iterator[int]:
     """The decode steps of `run_batch`: the number of tokens of each."""
-    batch = Batch(model, len(prompts), CONTEXT, None)
+    batch = DenseBatch(model, len(prompts), CONTEXT, None)
     for prompt in prompts:
         batch.admit(CountedRequest(model, prompt, count))  # type: ignore[arg-type]
     yield len(prompts)

@@ -10,7 +10,7 @@ from .checks.types import check_function, check_size, check_texts
 from .errors import ArgumentError
 from .generation.batching import run_batch
 from .generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
-from .generation.protocols import CREATE_KV_CACHE, Tokenizer
+from .generation.protocols import CREATE_KV_CACHE, TokenizerProtocol
 from .generation.request import Request
 from .generation.text import check_model, check_tokenizer, context_length, encode_prompt
 
@@ -19,7 +19,7 @@ __all__ = ["Request", "batch_generate"]
 
 def batch_generate(
     model: Any,
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerProtocol,
     prompts: list[str],
     max_seq_len: int = BATCH_MAX_SEQ_LEN,
     batch_size: int = BATCH_SIZE,

@@ -13,7 +13,7 @@ from .generation.protocols import (
     CREATE_KV_CACHE,
     CachedModel,
     FullContextModel,
-    Tokenizer,
+    TokenizerProtocol,
     has_kv_cache,
 )
 from .generation.result import LogprobQueue, make_logprob_queue
@@ -42,7 +42,7 @@ TokenStream = Callable[[list[int], int], Iterator[int]]  # (prompt ids, max new 
 
 
 def simple_generate(
-    model: FullContextModel, tokenizer: Tokenizer, prompt: str, sampler: Sampler | None
+    model: FullContextModel, tokenizer: TokenizerProtocol, prompt: str, sampler: Sampler | None
 ) -> str:
     """Print the answer to `prompt` as it grows, and return it. Every step runs the model on the whole text.
 
@@ -64,7 +64,7 @@ def simple_generate(
 
 
 def simple_generate_with_kv_cache(
-    model: CachedModel, tokenizer: Tokenizer, prompt: str, *, sampler: Sampler | None = None
+    model: CachedModel, tokenizer: TokenizerProtocol, prompt: str, *, sampler: Sampler | None = None
 ) -> str:
     """Return the answer to `prompt`. After the prefill, each step runs the model on the newest token only.
 
@@ -83,8 +83,8 @@ def simple_generate_with_kv_cache(
 def speculative_generate(
     draft_model: CachedModel,
     model: CachedModel,
-    draft_tokenizer: Tokenizer,
-    tokenizer: Tokenizer,
+    draft_tokenizer: TokenizerProtocol,
+    tokenizer: TokenizerProtocol,
     prompt: str,
     *,
     sampling: Sampling = GREEDY,
@@ -111,7 +111,7 @@ def speculative_generate(
 
 def stream_generate(
     model: Any,
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerProtocol,
     prompt: str,
     *,
     sampling: Sampling = GREEDY,
@@ -120,7 +120,7 @@ def stream_generate(
     stop: str | Sequence[str] | None = None,
     prefill_step: int | None = None,
     draft_model: CachedModel | None = None,
-    draft_tokenizer: Tokenizer | None = None,
+    draft_tokenizer: TokenizerProtocol | None = None,
     logprobs: int | None = None,
     context: int | None = None,
     prompt_cache: PromptCache | None = None,
@@ -200,7 +200,7 @@ def _check_sampler(function: str, sampler: Sampler | None) -> None:
 def _begin(
     function: str,
     models: list[Any],
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerProtocol,
     prompt: str,
     source: TokenStream,
     sampling: Sampling = GREEDY,

@@ -17,7 +17,7 @@ from .generate import stream_generate
 from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS
 from .generation.loaded import LoadedModel, load_for_answers
 from .generation.messages import Message, render_prompt
-from .generation.options import FORMAT, Options, ResponseFormat
+from .generation.options import FORMAT, AnswerOptions, ResponseFormat
 from .generation.result import Result
 from .generation.stream import Stream, complete, complete_each
 from .generation.text import (
@@ -117,7 +117,7 @@ class LLM(LoadedModel):
         *,
         batch_size: int | None = ...,
         batch_invariant: bool = ...,
-        **options: Unpack[Options],
+        **options: Unpack[AnswerOptions],
     ) -> Result: ...
 
     @overload
@@ -128,7 +128,7 @@ class LLM(LoadedModel):
         *,
         batch_size: int | None = ...,
         batch_invariant: bool = ...,
-        **options: Unpack[Options],
+        **options: Unpack[AnswerOptions],
     ) -> list[Result]: ...
 
     def generate(

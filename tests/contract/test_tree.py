@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_files_stay_short():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in CODE}
     limits = {name: LONG_FILES.get(name, LONGEST[Path(name).suffix]) for name in lengths}
     assert {name: length for name, length in lengths.items() if length > limits[name]} == {}
+
+
+def test_a_class_has_its_name_for_itself():
+    """A reader who meets the name knows what it is. The modules of the course have names that are given."""
+    package = ROOT / "src/tiny_llm"
+    places = defaultdict(list)
+    for path in sorted(package.rglob("*.py")):
+        if path.parent == package:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(package)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_mlx_and_nanobind_have_one_version_in_all_of_pyproject():

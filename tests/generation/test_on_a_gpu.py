@@ -205,7 +205,7 @@ def test_a_request_ends_even_if_the_next_step_cannot_start(gpu: LLM, monkeypatch
 
     monkeypatch.setattr(batching, "next_logits", failing)
     requests = [make_request(0), make_request(1)]
-    batch = batching.Batch(gpu.model, 2, 512, done.append)
+    batch = batching.DenseBatch(gpu.model, 2, 512, done.append)
     for request in requests:
         while not request.is_prefill_done:
             request.try_prefill()

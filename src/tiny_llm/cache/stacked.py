@@ -12,7 +12,7 @@ from .base import Fetched, TinyKvCache, check_batch_mask, check_slot, check_slot
 from .full import grown
 
 
-class Step(NamedTuple):
+class StackedStep(NamedTuple):
     """Where the new tokens of a step go, and what they see.
 
     columns [B, H, L, D] of the new tokens; visible, the mask [B, 1, L, S]; lengths of the rows after the
@@ -29,9 +29,9 @@ class Columns:
 
     def __init__(self) -> None:
         self._key: tuple[Any, ...] = ()
-        self._step: Step
+        self._step: StackedStep
 
-    def step(self, lengths: Sequence[int | None], shape: tuple[int, ...], max_seq_len: int) -> Step:
+    def step(self, lengths: Sequence[int | None], shape: tuple[int, ...], max_seq_len: int) -> StackedStep:
         """The step that appends tokens of this shape, [B, H, L, D], to rows of these lengths."""
         key = (tuple(lengths), shape, max_seq_len)
         if key != self._key:
@@ -39,7 +39,7 @@ class Columns:
         return self._step
 
 
-def _make_step(lengths: tuple[int | None, ...], shape: tuple[int, ...], max_seq_len: int) -> Step:
+def _make_step(lengths: tuple[int | None, ...], shape: tuple[int, ...], max_seq_len: int) -> StackedStep:
     new = shape[2]
     if shape[0] != len(lengths):
         raise ArgumentError("StackedKvCache", "key", f"{shape[0]} rows", len(lengths))
@@ -52,7 +52,7 @@ def _make_step(lengths: tuple[int | None, ...], shape: tuple[int, ...], max_seq_
     columns = mx.array(starts, mx.int32)[:, None, None, None] + mx.arange(new)[:, None]
     visible = mx.arange(max(starts) + new) <= columns
     after = tuple(None if length is None else length + new for length in lengths)
-    return Step(mx.broadcast_to(columns, shape), visible, after)
+    return StackedStep(mx.broadcast_to(columns, shape), visible, after)
 
 
 class StackedKvCache(TinyKvCache):

@@ -10,7 +10,7 @@ from ..generation.messages import build_messages
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class FittedPrompt:
     """The text of a prompt with earlier turns and a question, and the number of turns it drops."""
 
     text: str
@@ -47,7 +47,7 @@ class Conversation:
             expected = f"fewer than the context of {self._context}"
             raise ArgumentError("", "system", f"{shortest} tokens with a short question", expected)
 
-    def prompt_for(self, question: str, max_tokens: int | None = None) -> Prompt:
+    def prompt_for(self, question: str, max_tokens: int | None = None) -> FittedPrompt:
         """The prompt for a question after the earlier turns; the oldest turns are dropped if it does not fit.
 
         Reserves `max_tokens` if that is less than the context, else the smaller of 1024 and a quarter of the
@@ -59,7 +59,7 @@ class Conversation:
         available = self._context - self._reserve(max_tokens)
         text = self._prompt(0, question)
         if not self.turns or self._count_tokens(text) <= available:
-            return Prompt(text, 0)
+            return FittedPrompt(text, 0)
         target = min(available, self._context // 2)
         num_turns = len(self.turns)
         dropped = 1 + bisect_left(
@@ -67,9 +67,9 @@ class Conversation:
         )
         shorter = self._prompt(dropped, question)
         if self._count_tokens(shorter) >= self._context:
-            return Prompt(text, 0)
+            return FittedPrompt(text, 0)
         self._pending_drops = dropped
-        return Prompt(shorter, dropped)
+        return FittedPrompt(shorter, dropped)
 
     def add_turn(self, question: str, answer: str) -> None:
         """Add a question, for which `prompt_for` made the last prompt, and its answer."""

@@ -60,7 +60,7 @@ class Overview(argparse.HelpFormatter):
         self._action_max_length = 4 + max(map(len, COMMANDS))
 
 
-class Version(argparse.Action):
+class VersionAction(argparse.Action):
     """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="tiny-llm COMMAND --help explains the options of a command.",
         formatter_class=Overview,
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     words = sys.argv[1:] if argv is None else argv
     chosen = next((word for word in words if not word.startswith("-")), None)  # options take no value

@@ -38,7 +38,7 @@ def run_batch(
     all results.
     """
     # More slots than requests would stay idle.
-    batch = Batch(model, min(batch_size, max(1, num_requests)), max_seq_len, finished)
+    batch = DenseBatch(model, min(batch_size, max(1, num_requests)), max_seq_len, finished)
     waiting = deque(range(num_requests))
     prefilling: Request | None = None
     try:
@@ -70,7 +70,7 @@ class Step(NamedTuple):
     selected: mx.array  # their logits [B, 1]
 
 
-class Batch:
+class DenseBatch:
     """The requests in decode, one in each slot of the batching caches."""
 
     def __init__(self, model: Any, size: int, max_seq_len: int, finished: Finished | None):

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 
 from ..sampling.stop import StopStrings
-from .answer import Answer
 from .result import FinishReason, LogprobQueue, Result, Statistics
+from .result_builder import ResultBuilder
 from .text import TextStream
 
 Clock = Callable[[], float]
@@ -31,7 +31,9 @@ class Generation(Iterator[str]):
         logprob_queue: LogprobQueue | None = None,
         min_tokens: int = 0,
     ):
-        self._answer = Answer(text, end_tokens, stops, prompt_tokens, logprob_queue, min_tokens=min_tokens)
+        self._answer = ResultBuilder(
+            text, end_tokens, stops, prompt_tokens, logprob_queue, min_tokens=min_tokens
+        )
         # A function without `self`: in a reference cycle, pages would wait for the garbage collector.
         self._pieces = _pieces(self._answer, tokens, clock)
 
@@ -58,7 +60,7 @@ class Generation(Iterator[str]):
         self._pieces.close()
 
 
-def _pieces(answer: Answer, tokens: Iterator[int], clock: Clock) -> Generator[str]:
+def _pieces(answer: ResultBuilder, tokens: Iterator[int], clock: Clock) -> Generator[str]:
     begin = clock()  # later moved by the time that the caller takes between two pieces
     try:
         for token in tokens:

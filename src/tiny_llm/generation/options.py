@@ -10,7 +10,7 @@ ResponseFormat = Grammar | Mapping[str, Any]  # a mapping is a JSON schema
 FORMAT = {"schema": "response_format", "grammar": "response_format"}
 
 
-class Options(TypedDict, total=False):
+class AnswerOptions(TypedDict, total=False):
     """Keyword arguments for each answer."""
 
     max_tokens: int | None

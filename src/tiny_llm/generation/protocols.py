@@ -45,7 +45,7 @@ def has_kv_cache(model: object) -> bool:
     return hasattr(model, CREATE_KV_CACHE)
 
 
-class Detokenizer(Protocol):
+class DetokenizerProtocol(Protocol):
     """Text that grows with each token id. Optional: `finalize()`, which ends the text."""
 
     def reset(self) -> None: ...
@@ -56,7 +56,7 @@ class Detokenizer(Protocol):
     def text(self) -> str: ...
 
 
-class Tokenizer(Protocol):
+class TokenizerProtocol(Protocol):
     """Text to ids and back. Optional: `eos_token_ids`, a set, and `get_vocab()`."""
 
     def encode(self, text: str, add_special_tokens: bool = ...) -> Sequence[int]: ...

@@ -11,10 +11,10 @@ from ..errors import AnswerError, ArgumentError
 from ..sampling.grammar import Grammar, start_grammar
 from ..sampling.params import GREEDY, Sampling
 from ..sampling.stop import StopStrings
-from .answer import Answer
 from .defaults import BATCH_PREFILL_STEP
-from .protocols import CREATE_KV_CACHE, CachedModel, Tokenizer
+from .protocols import CREATE_KV_CACHE, CachedModel, TokenizerProtocol
 from .result import Result, make_logprob_queue
+from .result_builder import ResultBuilder
 from .text import TextStream, check_model, check_sampling, encode_prompt, end_tokens, new_detokenizer
 from .tokens import TokenSampler, eval_caches, next_logits
 
@@ -33,7 +33,7 @@ class Request:
     def __init__(
         self,
         model: CachedModel,
-        tokenizer: Tokenizer,
+        tokenizer: TokenizerProtocol,
         prompt: str,
         prefill_max_step: int = BATCH_PREFILL_STEP,
         prompt_idx: int = 0,
@@ -73,7 +73,7 @@ class Request:
         )
         self._limit = limit
         self._start_time = time.perf_counter()
-        self._answer = Answer(
+        self._answer = ResultBuilder(
             TextStream(self.detokenizer),
             sampling.ending_tokens(ends),
             StopStrings(sampling.stop),

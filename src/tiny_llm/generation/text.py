@@ -7,7 +7,7 @@ from ..checks.types import check_attributes, check_text
 from ..errors import ArgumentError
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from .protocols import Detokenizer, Tokenizer
+from .protocols import DetokenizerProtocol, TokenizerProtocol
 
 # Decoders return this for incomplete characters: a token may end inside a character.
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -18,7 +18,7 @@ MAX_VOCABULARY_PADDING = 512  # models with one vocabulary may differ in padding
 class TextStream:
     """The text of a growing list of tokens, piece by piece; no piece ends inside a character."""
 
-    def __init__(self, detokenizer: Detokenizer):
+    def __init__(self, detokenizer: DetokenizerProtocol):
         self._detokenizer = detokenizer
         self._length = 0
         detokenizer.reset()
@@ -44,30 +44,30 @@ def whole_characters(text: str) -> str:
     return text.rstrip(REPLACEMENT_CHARACTER)
 
 
-def finalize(detokenizer: Detokenizer) -> None:
+def finalize(detokenizer: DetokenizerProtocol) -> None:
     """End the text of a detokenizer that holds some back."""
     end = getattr(detokenizer, "finalize", None)
     if end is not None:
         end()
 
 
-def new_detokenizer(tokenizer: Any) -> Detokenizer:
+def new_detokenizer(tokenizer: Any) -> DetokenizerProtocol:
     """A new detokenizer, also from a tokenizer that returns the same object at each access."""
-    detokenizer: Detokenizer = tokenizer.detokenizer
+    detokenizer: DetokenizerProtocol = tokenizer.detokenizer
     if tokenizer.detokenizer is detokenizer:
         detokenizer = type(detokenizer)(tokenizer._tokenizer)
     detokenizer.reset()
     return detokenizer
 
 
-def end_tokens(tokenizer: Tokenizer) -> frozenset[int]:
+def end_tokens(tokenizer: TokenizerProtocol) -> frozenset[int]:
     """The ids that end an answer; chat models often have several."""
     several = getattr(tokenizer, "eos_token_ids", None)
     return frozenset(several or [tokenizer.eos_token_id])
 
 
 def encode_prompt(
-    function: str, models: list[Any], tokenizer: Tokenizer, prompt: str, context: int | None = None
+    function: str, models: list[Any], tokenizer: TokenizerProtocol, prompt: str, context: int | None = None
 ) -> list[int]:
     """The checked ids of a prompt: at least one, all in the vocabularies, fewer than the context."""
     check_tokenizer(function, "tokenizer", tokenizer)
@@ -132,7 +132,9 @@ def check_tokenizer(function: str, argument: str, tokenizer: object) -> None:
     check_attributes(function, argument, tokenizer, ("encode", "eos_token_id", "detokenizer"), "a tokenizer")
 
 
-def check_vocabularies(function: str, draft_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
+def check_vocabularies(
+    function: str, draft_tokenizer: TokenizerProtocol, tokenizer: TokenizerProtocol
+) -> None:
     """Check that both tokenizers have the same tokens, if both are known."""
     vocabularies = [getattr(each, "get_vocab", None) for each in (draft_tokenizer, tokenizer)]
     if draft_tokenizer is tokenizer or None in vocabularies:

@@ -23,8 +23,8 @@ from .cached_attention import attend_flash, attend_mlx
 from .joined_weights import JoinedLayers
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .ops import LoadWeights
-from .pace import GROUP, current_pace
 from .qkv import Offset, row_offsets
+from .throttle import GROUP, current_throttle
 from .weights import Weights, eval_weights
 
 # From this number of new tokens on, packed weights are dequantized for a product on CUDA. MLX's product with
@@ -103,9 +103,9 @@ def run_on_gpu(
     norm = block.post_attention_layernorm
     gate, up = _gate_and_up(block, ON_GPU.rms_norm(hidden, norm.weight, norm.eps), weights.gate_up)
     result = hidden + _multiply(ON_GPU.silu_multiply(gate, up), weights.down)
-    pace = current_pace()
-    if pace is not None and not isinstance(weights.gate_up, QuantizedWeights):
-        pace.add([result, cache.storage], GROUP)
+    throttle = current_throttle()
+    if throttle is not None and not isinstance(weights.gate_up, QuantizedWeights):
+        throttle.add([result, cache.storage], GROUP)
     return result
 
 
@@ -163,8 +163,8 @@ def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx
         return product if bias is None else product + bias
     dense = weights.dequantize().T
     product = _multiply_dense(x, dense, bias)
-    if pace := current_pace():
-        pace.add(product, dense.nbytes)
+    if throttle := current_throttle():
+        throttle.add(product, dense.nbytes)
     return product
 
 

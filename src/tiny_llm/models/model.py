@@ -22,8 +22,8 @@ from .gpu_block import fills_memory, gpu_weights
 from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
-from .pace import paced
 from .qkv import Offset, row_offsets
+from .throttle import throttled
 from .weights import eval_weights, multiply, token_table
 
 # On the CPU, MLX blocks the caller when about fifty operations are in flight.
@@ -121,7 +121,8 @@ class Transformer(ABC):
         offsets = row_offsets(offset, rows=inputs.shape[0])
         x = self.embedding(inputs)
         slow = last_only and any(fills_memory(block, inputs.shape[1]) for block in self.layers_inner)
-        with cache[-1].writing() as results, paced() if slow else nullcontext():  # all layers share the pages
+        # All layers share the pages.
+        with cache[-1].writing() as results, throttled() if slow else nullcontext():
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)

@@ -18,7 +18,7 @@ from .middleware.access import ERROR_KEY, Access
 from .middleware.body import Bodies, HeadGuard
 from .middleware.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .models import Models
-from .protocols import Engine
+from .protocols import EngineProtocol
 from .routes import Routes
 from .settings import Settings
 from .threads import Threads
@@ -30,7 +30,7 @@ SUBMIT_THREADS = 2
 
 
 def create_app(
-    engines: Mapping[str, Engine],
+    engines: Mapping[str, EngineProtocol],
     settings: Settings | None = None,
     lifecycle: Lifecycle | None = None,
 ) -> Access:

@@ -141,7 +141,7 @@ class EngineCollector(Collector):
 
 
 @dataclass(slots=True)
-class Progress:
+class AnswerProgress:
     """Of one answer: the times of its first and of its latest tokens, and how many it has."""
 
     first: float
@@ -156,7 +156,7 @@ class Meter:
         self._metrics = metrics
         self._model = model
         self._start = time.perf_counter()
-        self._answers: dict[int, Progress] = {}
+        self._answers: dict[int, AnswerProgress] = {}
         self._between = metrics.between.labels(model)
 
     def event(self, choice: int, tokens: int) -> None:
@@ -168,7 +168,7 @@ class Meter:
             self._metrics.first_token.labels(self._model).observe(now - self._start)
         answer = self._answers.get(choice)
         if answer is None:
-            self._answers[choice] = Progress(now, now, tokens)
+            self._answers[choice] = AnswerProgress(now, now, tokens)
             return
         self._between.observe(now - answer.last)
         answer.last = now

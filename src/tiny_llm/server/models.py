@@ -6,7 +6,7 @@ from typing import Any
 
 from ..loading.errors import LoadError
 from .errors import ApiError
-from .protocols import Engine, Tokenizer
+from .protocols import EngineProtocol, ServerTokenizer
 
 PROBE = [{"role": "user", "content": "?"}]
 # A token has bytes of normalized text. Normalizing (NFC) makes one character of several: a Latin letter with
@@ -18,7 +18,7 @@ PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "
 class ServedModel:
     """One model under the name that requests use."""
 
-    def __init__(self, name: str, engine: Engine):
+    def __init__(self, name: str, engine: EngineProtocol):
         self.name = name
         self.engine = engine
         self.created = int(time.time())
@@ -31,8 +31,8 @@ class ServedModel:
         self.takes_thinking = self._render(enable_thinking=True) not in (plain, None)
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        tokenizer: Tokenizer = self.engine.llm.tokenizer
+    def tokenizer(self) -> ServerTokenizer:
+        tokenizer: ServerTokenizer = self.engine.llm.tokenizer
         return tokenizer
 
     @property
@@ -59,7 +59,7 @@ class ServedModel:
 class Models:
     """All of them. A request that names none gets the first."""
 
-    def __init__(self, engines: Mapping[str, Engine]):
+    def __init__(self, engines: Mapping[str, EngineProtocol]):
         self._models = {name: ServedModel(name, engine) for name, engine in engines.items()}
 
     def __iter__(self) -> Iterator[ServedModel]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from ..engine import EngineRequest, EngineStatistics, Event, Timings
 
 
-class Handle(Protocol):
+class HandleProtocol(Protocol):
     """A submitted request; iteration ends after the last choice has finished."""
 
     @property
@@ -22,7 +22,7 @@ class Handle(Protocol):
     def __aiter__(self) -> AsyncIterator[Event]: ...
 
 
-class Tokenizer(Protocol):
+class ServerTokenizer(Protocol):
     """Text to ids, ids to text, messages to a prompt."""
 
     @property
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, messages: Sequence[Any], **options: Any) -> str: ...
 
 
-class Model(Protocol):
+class ModelProtocol(Protocol):
     @property
     def family(self) -> str: ...
 
@@ -55,19 +55,19 @@ class Model(Protocol):
 
     @property
     def tokenizer(self) -> Any:
-        """A `Tokenizer`."""
+        """A `ServerTokenizer`."""
         ...
 
 
-class Engine(Protocol):
+class EngineProtocol(Protocol):
     @property
-    def llm(self) -> Model: ...
+    def llm(self) -> ModelProtocol: ...
     @property
     def context(self) -> int:
         """Maximum number of tokens of prompt and answer together."""
         ...
 
-    def submit(self, request: EngineRequest) -> Handle:
+    def submit(self, request: EngineRequest) -> HandleProtocol:
         """Raises ArgumentError for what can never run, QueueFull, Draining or EngineFailed.
 
         Called from any thread, with grammars that `find_grammar` finds.

@@ -19,7 +19,7 @@ from .accept import accept, connections_within, raise_descriptor_limit
 from .app import create_app
 from .connection import connection_class
 from .lifecycle import Lifecycle
-from .protocols import Engine
+from .protocols import EngineProtocol
 from .settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, EngineProtocol],
         settings: Settings,
         *,
         on_start: Callable[[], None] = lambda: None,

@@ -12,7 +12,7 @@ from ...errors import ArgumentError
 from ..deadline import too_late
 from ..errors import ApiError, as_api_error, refused
 from ..metrics import Meter
-from ..protocols import Handle
+from ..protocols import HandleProtocol
 from .job import Job, Usage, encode
 
 NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine
@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of the engine: our field
 
 
-async def events(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+async def events(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
     """Pairs of the index of a choice and its event."""
     async for index, event in _all(job, handles):
         yield index, _of_prompt(event) if job.prompts_only else event
@@ -32,7 +32,7 @@ def _of_prompt(event: Event) -> Event:
     return replace(event, text="", token_ids=(), logprobs=None, finish_reason=reason, stop_string=None)
 
 
-async def _all(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+async def _all(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
     if not handles:
         for index in range(len(job.choices)):
             yield index, NO_TOKENS
@@ -44,10 +44,10 @@ async def _all(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Even
             yield pair
 
 
-async def _joined(job: Job, handles: list[Handle]) -> AsyncIterator[tuple[int, Event]]:
+async def _joined(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
     queue: asyncio.Queue[tuple[int, Event] | BaseException | None] = asyncio.Queue()
 
-    async def follow(first: int, handle: Handle) -> None:
+    async def follow(first: int, handle: HandleProtocol) -> None:
         try:
             async for event in handle:
                 queue.put_nowait((first + event.choice, event))
@@ -85,7 +85,7 @@ class RunningJob:
         self._begun = False  # whether `form.started` was sent
         self._reason = "stop"
         self._cut = ApiError(503, "the answer was cancelled", code="cancelled")
-        self.handles: list[Handle] = []
+        self.handles: list[HandleProtocol] = []
         try:
             for request in job.requests:
                 self.handles.append(job.model.engine.submit(replace(request, deadline=seconds)))

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from ..errors import bad_value
 from ..models import ServedModel
-from ..protocols import Tokenizer
+from ..protocols import ServerTokenizer
 from ..settings import Settings
 from .fields import ChatFields
 from .grammar import read_grammar
@@ -19,11 +19,11 @@ from .tools import constrain_calls, is_forced, read_tools
 class ChatForm(Form, Protocol):
     """A form whose choices are made of the pieces of a text."""
 
-    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> Choice: ...
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice: ...
 
 
 class ChatChoicesForm(ChoicesForm):
-    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> Choice:
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice:
         return ChatChoice(index, tokenizer, reader)
 
 

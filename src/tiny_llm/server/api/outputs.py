@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from ...engine import Event
 from ...generation.result import TokenLogprobs
-from ..protocols import Tokenizer
+from ..protocols import ServerTokenizer
 from .pieces import AnswerReader, Call, Content, Piece, Reasoning
 
 LOWEST = -9999.0  # JSON has no -inf; OpenAI's answers have this number
@@ -13,7 +13,7 @@ CHAT_STREAM, CHAT_WHOLE = "chat.completion.chunk", "chat.completion"
 COMPLETION = "text_completion"
 
 
-def chat_logprobs(entries: Iterable[TokenLogprobs], tokenizer: Tokenizer) -> dict[str, Any]:
+def chat_logprobs(entries: Iterable[TokenLogprobs], tokenizer: ServerTokenizer) -> dict[str, Any]:
     """Of a chat completion: each token with its bytes and alternatives."""
     content = []
     for entry in entries:
@@ -22,7 +22,7 @@ def chat_logprobs(entries: Iterable[TokenLogprobs], tokenizer: Tokenizer) -> dic
     return {"content": content, "refusal": None}
 
 
-def _named(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
+def _named(token: int, logprob: float, tokenizer: ServerTokenizer) -> dict[str, Any]:
     written = tokenizer.token_bytes(token)
     return {"token": written.decode(errors="replace"), "logprob": finite(logprob), "bytes": list(written)}
 
@@ -30,7 +30,7 @@ def _named(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
 class CompletionLogprobs:
     """Of a completion: parallel lists."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: ServerTokenizer):
         self._tokenizer = tokenizer
         self._offset = 0  # the place of the next token in the text
 
@@ -80,7 +80,7 @@ class Choice(Protocol):
 
 
 class ChatChoice:
-    def __init__(self, index: int, tokenizer: Tokenizer, reader: AnswerReader):
+    def __init__(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader):
         self._index = index
         self._tokenizer = tokenizer
         self._reader = reader
@@ -159,7 +159,7 @@ class CompletionChoice:
 
     reasoning_tokens = 0
 
-    def __init__(self, index: int, tokenizer: Tokenizer, echo: str, first: int):
+    def __init__(self, index: int, tokenizer: ServerTokenizer, echo: str, first: int):
         self._index = index
         self._echo = echo
         self._first = first

@@ -59,9 +59,7 @@ class ForwardPass {
     // keys of the next one.
     const Operation operation("attention");
     const auto parallel = plan_.single_positions ? parallel_ranges : parallel_for;
-    parallel(plan_.task_count, plan_.threads, [&](int64_t n) {
-      visited += run_task(n, plan_.task(n));
-    });
+    parallel(plan_.task_count, plan_.threads, [&](int64_t n) { visited += run_task(n, plan_.task(n)); });
     if (plan_.partial_floats > 0) merge();
     int64_t total = total_tiles(problem_, problem_.Hkv, kernel().row_tile, kernel().key_tile);
     record_run(
@@ -197,8 +195,8 @@ class ForwardPass {
     return kernel().run(task, reinterpret_cast<void*>(round_up(address, kCacheLine)));
   }
 
-  // All heads of all split sequences, shared by all threads: one of them alone would fetch the partial results
-  // from the caches of the others for longer than a region takes.
+  // All heads of all split sequences, shared by all threads: one of them alone would fetch the partial
+  // results from the caches of the others for longer than a region takes.
   void merge() {
     std::vector<SequencePlan> split;
     for (int64_t n = 0; n < plan_.sequence_count; n++)

@@ -7,7 +7,7 @@ import msgspec
 
 from ....engine import Event
 from ...errors import ANTHROPIC_PATH, ApiError
-from ...protocols import Tokenizer
+from ...protocols import ServerTokenizer
 from ..job import Job, Usage, encode
 from ..pieces import Added, AnswerReader, Block, Blocks, Closed, Opened, Step
 
@@ -26,7 +26,7 @@ class AnthropicForm:
         # Nothing is removed from the messages, whatever the request allows.
         self._edits: dict[str, Any] = {"context_management": {"applied_edits": []}} if edits else {}
 
-    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "AnthropicChoice":
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "AnthropicChoice":
         self._choice = AnthropicChoice(reader)
         return self._choice
 

@@ -9,7 +9,7 @@ from ..fields import Count, Fraction, Int64, Penalty, RequestFields, StopString,
 LATEST = ":latest"  # what clients add to a name without a tag
 
 
-class Options(Struct, kw_only=True, forbid_unknown_fields=True):
+class OllamaOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     """How an answer is made. Those of the last group choose how Ollama uses its hardware: without effect."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -70,7 +70,7 @@ class OllamaFields(OllamaModelFields, kw_only=True):
 
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
-    options: Options | None = None
+    options: OllamaOptions | None = None
     think: bool | str | None = None
     keep_alive: str | float | None = None
     logprobs: bool | None = None

@@ -10,7 +10,7 @@ import msgspec
 from ....engine import Event
 from ...errors import ApiError
 from ...models import Models, ServedModel
-from ...protocols import Tokenizer
+from ...protocols import ServerTokenizer
 from ...settings import Settings
 from ..job import Job, Usage, encode
 from ..outputs import ChatChoice, Choice
@@ -34,7 +34,7 @@ class OllamaForm:
         self._kind = kind
         self._start = time.perf_counter_ns()
 
-    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "TimedChoice":
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "TimedChoice":
         return TimedChoice(ChatChoice(index, tokenizer, reader))
 
     def begin(self, job: Job) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from ..fields import (
 )
 from ..job import Job, new_id
 from ..sampling import context_exceeded
-from .fields import OllamaChat, OllamaFields, OllamaGenerate, OllamaMessage, Options
+from .fields import OllamaChat, OllamaFields, OllamaGenerate, OllamaMessage, OllamaOptions
 from .form import OllamaForm, TimedChoice
 
 # Ollama's, where its models have no others.
@@ -66,7 +66,7 @@ def prepare_generate(fields: OllamaGenerate, model: ServedModel, settings: Setti
     with renaming(RENAMED):
         job = prepare_completion(completion, model, settings)
     job = replace(job, form=form, choices=[TimedChoice(choice) for choice in job.choices])
-    return with_limit(job, fields.options or Options())
+    return with_limit(job, fields.options or OllamaOptions())
 
 
 def chat_job(
@@ -83,12 +83,12 @@ def chat_job(
     )
     with renaming(RENAMED):
         job = prepare_chat(chat, model, settings, form)
-    return with_limit(job, fields.options or Options())
+    return with_limit(job, fields.options or OllamaOptions())
 
 
 def common_fields(fields: OllamaFields) -> dict[str, Any]:
     """Those of a chat and a completion alike. Streaming is the default."""
-    options = fields.options or Options()
+    options = fields.options or OllamaOptions()
     for name, neutral in NEUTRAL.items():
         if getattr(options, name) not in (None, neutral):
             raise unsupported(f"options.{name}", f"expected {neutral}: this server has no such sampler")
@@ -111,7 +111,7 @@ def common_fields(fields: OllamaFields) -> dict[str, Any]:
     }
 
 
-def with_limit(job: Job, options: Options) -> Job:
+def with_limit(job: Job, options: OllamaOptions) -> Job:
     """The job with the smaller one of `num_predict` and the room after the prompt as limit of its answer."""
     context = min(options.num_ctx or job.model.engine.context, job.model.engine.context)
     room = context - job.prompt_tokens

@@ -18,7 +18,7 @@ class Text(Struct, kw_only=True):
     format: TextFormat | None = None
 
 
-class Reasoning(Struct, kw_only=True):
+class ReasoningOptions(Struct, kw_only=True):
     effort: str | None = None
     summary: str | None = None
 
@@ -31,7 +31,7 @@ class FunctionTool(Struct, kw_only=True):
     strict: bool | None = None
 
 
-class Part(Struct, kw_only=True):
+class ResponsePart(Struct, kw_only=True):
     type: str
     text: str | None = None
 
@@ -41,11 +41,11 @@ class Item(Struct, kw_only=True):
 
     type: str = "message"
     role: str | None = None
-    content: str | list[Part] | None = None
+    content: str | list[ResponsePart] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[Part] | None = None
+    output: str | list[ResponsePart] | None = None
 
 
 class ResponseFields(RequestFields, kw_only=True):
@@ -58,7 +58,7 @@ class ResponseFields(RequestFields, kw_only=True):
     seed: Int64 | None = None
     stream: bool | None = None
     text: Text | None = None
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningOptions | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None

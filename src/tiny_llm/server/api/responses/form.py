@@ -8,7 +8,7 @@ import msgspec
 
 from ....engine import Event
 from ...errors import ApiError
-from ...protocols import Tokenizer
+from ...protocols import ServerTokenizer
 from ..job import Job, Usage, encode
 from ..outputs import chat_logprobs
 from ..pieces import AnswerReader, Block, Blocks, Closed, Content, Opened, Step
@@ -30,7 +30,7 @@ class ResponseForm:
         self._repeated = {name: msgspec.Raw(value) for name, value in repeated.items()}
         self._number = 0
 
-    def new_choice(self, index: int, tokenizer: Tokenizer, reader: AnswerReader) -> "ResponseChoice":
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "ResponseChoice":
         self._choice = ResponseChoice(tokenizer, reader)
         return self._choice
 
@@ -113,7 +113,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 class ResponseChoice:
     """The output items. A block of the answer is an item, of one part."""
 
-    def __init__(self, tokenizer: Tokenizer, reader: AnswerReader):
+    def __init__(self, tokenizer: ServerTokenizer, reader: AnswerReader):
         self._tokenizer = tokenizer
         self._reader = reader
         self._blocks = Blocks()

@@ -12,14 +12,14 @@ from ..fields import (
     Function,
     FunctionCall,
     Message,
+    Part,
     ResponseFormat,
     SchemaFormat,
     Tool,
     ToolCall,
 )
-from ..fields import Part as ChatPart
 from ..job import Job
-from .fields import FunctionTool, Item, Part, ResponseFields
+from .fields import FunctionTool, Item, ResponseFields, ResponsePart
 from .form import ResponseForm, repeat
 
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -134,13 +134,13 @@ def read_item(place: str, item: Item) -> Message | None:
             raise unsupported(f"{place}.type", "this server has messages, functions and reasoning only")
 
 
-def read_parts(place: str, content: str | list[Part]) -> str | list[ChatPart]:
+def read_parts(place: str, content: str | list[ResponsePart]) -> str | list[Part]:
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):
         if part.type not in TEXT_PARTS:
             raise unsupported(f"{place}[{index}].type", "expected text: this model reads nothing else")
-    return [ChatPart(type="text", text=part.text) for part in content]
+    return [Part(type="text", text=part.text) for part in content]
 
 
 def read_tool_choice(fields: ResponseFields) -> str | dict[str, Any] | None:

@@ -1,7 +1,8 @@
 """How many arrays of a long computation are in memory at a time, on CUDA.
 
 MLX starts all operations of a graph at once and frees what one has read when it ends. A prompt would then
-hold the dense weights of all blocks. With a pace, an operation starts only after most before it have ended.
+hold the dense weights of all blocks. With a throttle, an operation starts only after most before it have
+ended.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import mlx.core as mx
 GROUP = 8 * 2**20  # bytes
 
 
-class Pace:
+class Throttle:
     """Starts results in groups: one group runs while the next one is built."""
 
     def __init__(self) -> None:
@@ -36,18 +37,18 @@ class Pace:
 
 
 _may_start: ContextVar[bool] = ContextVar("may_start", default=True)
-_current: ContextVar[Pace | None] = ContextVar("pace", default=None)
+_current: ContextVar[Throttle | None] = ContextVar("throttle", default=None)
 
 
-def current_pace() -> Pace | None:
-    """The pace of this block of code; None: nothing is started before the caller evaluates."""
+def current_throttle() -> Throttle | None:
+    """The throttle of this block of code; None: nothing is started before the caller evaluates."""
     return _current.get()
 
 
 @contextmanager
-def paced() -> Iterator[None]:
+def throttled() -> Iterator[None]:
     """A block in which a prompt starts its operations group by group."""
-    before = _current.set(Pace() if _may_start.get() else None)
+    before = _current.set(Throttle() if _may_start.get() else None)
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ from .result import FinishReason, LogprobQueue, Result, Statistics, TokenLogprob
 from .text import TextStream
 
 
-class Answer:
+class ResultBuilder:
     """The tokens of one answer, and their text without end token and stop string.
 
     `token_ids` includes the end token, one of `end_tokens`, and `at_end_token` is True after it.

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.models import dispatch_model, gpu_block
-from tiny_llm.models.pace import GROUP, Pace, current_pace, one_graph, paced
+from tiny_llm.models.throttle import GROUP, Throttle, current_throttle, one_graph, throttled
 from tiny_llm.quantize import QuantizedWeights
 from tiny_llm.runtime.gpu import as_on_gpu
 
@@ -30,13 +30,13 @@ def on_cuda(monkeypatch):
 @pytest.fixture
 def added(monkeypatch):
     """The bytes of each addition."""
-    sizes, add = [], Pace.add
+    sizes, add = [], Throttle.add
 
-    def recorded(pace, results, held_bytes):
+    def recorded(throttle, results, held_bytes):
         sizes.append(held_bytes)
-        add(pace, results, held_bytes)
+        add(throttle, results, held_bytes)
 
-    monkeypatch.setattr(Pace, "add", recorded)
+    monkeypatch.setattr(Throttle, "add", recorded)
     return sizes
 
 
@@ -66,7 +66,7 @@ def test_a_prompt_keeps_its_logits(bits, length, additions, added):
     actual, expected = next_logits(bits, tokens(1, length))
     assert_logits(actual, expected, 1e-5)
     assert len(added) == additions
-    assert current_pace() is None
+    assert current_throttle() is None
 
 
 def peak_of_products(count, size):
@@ -85,7 +85,7 @@ def peak_of_products(count, size):
 
 def test_few_dense_matrices_are_in_memory():
     """One that ends and one that starts; MLX on the CPU dequantizes through arrays of the same size."""
-    with paced():
+    with throttled():
         peak, result = peak_of_products(12, GROUP // MB)
     assert peak < 5 * GROUP / MB
     all_at_once, same = peak_of_products(12, GROUP // MB)
@@ -94,11 +94,11 @@ def test_few_dense_matrices_are_in_memory():
 
 
 def test_a_group_is_started_when_it_is_full():
-    pace, x = Pace(), normal(4)
+    throttle, x = Throttle(), normal(4)
     for held, starts in ((GROUP // 2, False), (GROUP // 2, True), (GROUP - 1, False), (1, True)):
-        before, x = pace._running, x + 1
-        pace.add(x, held)
-        assert (pace._running is not before) == starts
+        before, x = throttle._running, x + 1
+        throttle.add(x, held)
+        assert (throttle._running is not before) == starts
 
 
 def test_a_prompt_stays_one_graph_where_it_is_counted(added):
