@@ -24,7 +24,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the end token is printed",
-            "tiny_llm/generation/answer.py",
+            "tiny_llm/generation/result_builder.py",
             '        if self.at_end_token:\n            return ""\n',
             "",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",

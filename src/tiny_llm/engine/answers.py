@@ -54,7 +54,7 @@ class Admission:
         assert sampling.seed is not None
         grammar = None if request.grammar is None else start_grammar(self._llm.tokenizer, request.grammar)
         sampler = RowSampler(sampling, sampling.seed, 0, prompt_ids, self._end_tokens, grammar)
-        handle = Handle(request.id, len(prompt_ids), request.n, lambda: cancel(handle), now)
+        handle = Handle(request.id, len(prompt_ids), request.n, cancel, now)
         answer = Answer(
             request,
             handle,

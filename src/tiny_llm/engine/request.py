@@ -112,7 +112,7 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
         request_id: str,
         prompt_tokens: int,
         choices: int,
-        cancel: Callable[[], None],
+        cancel: Callable[[Handle], None],
         submitted_at: float,
     ):
         self.id = request_id
@@ -121,12 +121,17 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
         self.choices = choices
         self.cached_tokens = 0
         self.timings: dict[int, Timings] = {}  # of the answers that have ended, by number
-        self.cancel = cancel  # ends the request within one step; may be called again, from any thread
+        self._cancel = cancel
         self._open = choices  # answers without a last event
         self._events: deque[Event] = deque()
         self._changed = Condition()
         self._wake: Callable[[], object] | None = None  # the asyncio reader
         self._at_end: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        """End the request within one step; may be called again, from any thread."""
+        if self._open > 0:
+            self._cancel(self)
 
     def put(self, event: Event) -> None:
         """Add an event."""

@@ -14,9 +14,8 @@ class HandleProtocol(Protocol):
         """Tokens of the prompt found in the prefix cache; known after the first event."""
         ...
 
-    @property
-    def cancel(self) -> Callable[[], None]:
-        """Ends the request within one step; may be called repeatedly, from any thread."""
+    def cancel(self) -> None:
+        """End the request within one step; may be called repeatedly, from any thread."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
