@@ -15,8 +15,8 @@ from .api.chat import prepare_chat
 from .api.completions import prepare_completion
 from .api.count import detokenize, tokenize
 from .api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
+from .api.ollama.encoder import VERSION, show, tags
 from .api.ollama.fields import OllamaChat, OllamaGenerate, ShowFields
-from .api.ollama.form import VERSION, show, tags
 from .api.ollama.read import prepare_generate, prepare_ollama_chat
 from .api.responses.fields import ResponseFields
 from .api.responses.read import count_input, prepare_response

@@ -82,7 +82,7 @@ class RunningJob:
         self.job = job
         self._meter = meter
         self._generated = 0
-        self._begun = False  # whether `form.started` was sent
+        self._begun = False  # whether `encoder.started` was sent
         self._reason = "stop"
         self._cut = ApiError(503, "the answer was cancelled", code="cancelled")
         self.handles: list[HandleProtocol] = []
@@ -117,20 +117,20 @@ class RunningJob:
             raise
         finally:
             self._meter.finish(self._reason)
-        return encode(self.job.form.whole(self.job, self._usage()))
+        return encode(self.job.encoder.whole(self.job, self._usage()))
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The events of the answer, or of the part of it before an error."""
-        job, form = self.job, self.job.form
+        job, encoder = self.job, self.job.encoder
         try:
-            for sent in form.begin(job):
+            for sent in encoder.begin(job):
                 yield sent
             async with aclosing(self._deltas()) as deltas:
                 async for delta in deltas:
                     for sent in self._first():
                         yield sent
-                    yield form.chunk(job, delta)
-            for sent in (*self._first(), *form.end(job, self._usage())):
+                    yield encoder.chunk(job, delta)
+            for sent in (*self._first(), *encoder.end(job, self._usage())):
                 yield sent
         except Exception as error:
             for sent in self._fail(error):
@@ -143,7 +143,7 @@ class RunningJob:
         """What comes once, before the first delta."""
         if not self._begun:
             self._begun = True
-            yield from self.job.form.started(self.job, self._usage())
+            yield from self.job.encoder.started(self.job, self._usage())
 
     def _fail(self, error: Exception) -> Iterator[bytes]:
         """The end of a stream with an error."""
@@ -152,7 +152,7 @@ class RunningJob:
         if failure.status == 500:
             LOG.error("a stream failed", exc_info=error)
         error.__traceback__ = None  # its frames keep the event or the `Running` that keeps it
-        return self.job.form.fail(self.job, failure)
+        return self.job.encoder.fail(self.job, failure)
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
         """Of all choices, until the engine has ended them; a choice may end before by itself."""

@@ -8,7 +8,16 @@ from ..protocols import ServerTokenizer
 from ..settings import Settings
 from .fields import ChatFields
 from .grammar import read_grammar
-from .job import ChoicesForm, Form, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .job import (
+    AnswerEncoder,
+    ChoicesEncoder,
+    Job,
+    check_choices,
+    check_logprobs,
+    engine_request,
+    new_id,
+    read_stream,
+)
 from .outputs import CHAT_STREAM, CHAT_WHOLE, ChatChoice, Choice
 from .pieces import END_OF_THINK, THINK, AnswerReader
 from .prompt import read_prompt
@@ -16,13 +25,13 @@ from .sampling import answer_limit, read_sampling
 from .tools import constrain_calls, is_forced, read_tools
 
 
-class ChatForm(Form, Protocol):
-    """A form whose choices are made of the pieces of a text."""
+class ChatEncoder(AnswerEncoder, Protocol):
+    """An encoder whose choices are made of the pieces of a text."""
 
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice: ...
 
 
-class ChatChoicesForm(ChoicesForm):
+class ChatChoicesEncoder(ChoicesEncoder):
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice:
         return ChatChoice(index, tokenizer, reader)
 
@@ -31,17 +40,17 @@ def prepare_chat(
     fields: ChatFields,
     model: ServedModel,
     settings: Settings,
-    form: ChatForm | None = None,
+    encoder: ChatEncoder | None = None,
     most: int | None = None,
 ) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop.
 
-    Other interfaces, whose requests were made to `fields`, have a `form` of their own. `most` is the maximum
-    number of tokens where `fields` have none; fewer if the context has less room.
+    Other interfaces, whose requests were made to `fields`, have an `encoder` of their own. `most` is the
+    maximum number of tokens where `fields` have none; fewer if the context has less room.
     """
     check_choices(fields, 1, settings)
     stream, include_usage = read_stream(fields)
-    form = form or ChatChoicesForm(CHAT_WHOLE, CHAT_STREAM, include_usage, "chatcmpl")
+    encoder = encoder or ChatChoicesEncoder(CHAT_WHOLE, CHAT_STREAM, include_usage, "chatcmpl")
     logprobs = read_logprobs(fields, settings)
     grammar = read_grammar(fields)
     if fields.continue_final_message and (grammar is not None or is_forced(fields)):
@@ -62,12 +71,12 @@ def prepare_chat(
     readers = [
         AnswerReader(prompt.thinking, prompt.inside, bool(tools), one_call) for _ in range(fields.n or 1)
     ]
-    job_id = new_id(form.id_prefix)
+    job_id = new_id(encoder.id_prefix)
     return Job(
         model=model,
         requests=[engine_request(fields, prompt.ids, sampling, logprobs, grammar, job_id)],
-        choices=[form.new_choice(index, tokenizer, reader) for index, reader in enumerate(readers)],
-        form=form,
+        choices=[encoder.new_choice(index, tokenizer, reader) for index, reader in enumerate(readers)],
+        encoder=encoder,
         stream=stream,
         prompt_tokens=len(prompt.ids),
         id=job_id,

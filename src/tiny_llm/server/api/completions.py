@@ -7,7 +7,7 @@ from ..models import ServedModel
 from ..settings import Settings
 from .fields import CompletionFields
 from .grammar import read_grammar
-from .job import ChoicesForm, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
+from .job import ChoicesEncoder, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
 from .outputs import COMPLETION, Choice, CompletionChoice
 from .prompt import check_chars
 from .sampling import answer_limit, check_ids, context_exceeded, read_sampling
@@ -30,8 +30,8 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         raise bad_value("max_tokens", "at least 1 without echo")
     # An engine scores a prompt in the step of its first token. If none is asked for, `events` drops it.
     asked = 1 if fields.max_tokens == 0 else fields.max_tokens
-    form = ChoicesForm(COMPLETION, COMPLETION, include_usage, "cmpl")
-    job_id, choices, requests = new_id(form.id_prefix), list[Choice](), []
+    encoder = ChoicesEncoder(COMPLETION, COMPLETION, include_usage, "cmpl")
+    job_id, choices, requests = new_id(encoder.id_prefix), list[Choice](), []
     context = model.engine.context
     for ids in prompts:
         if len(ids) > context:  # before anything is decoded
@@ -49,7 +49,7 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         model=model,
         requests=requests,
         choices=choices,
-        form=form,
+        encoder=encoder,
         stream=stream,
         prompt_tokens=sum(map(len, prompts)),
         prompts_only=fields.max_tokens == 0,

@@ -33,7 +33,7 @@ class Usage:
     reasoning: int
 
 
-class Form(Protocol):
+class AnswerEncoder(Protocol):
     """Each method but `whole` gives events of a stream, ready to be sent.
 
     `begin` is called at once; `started` with the first tokens, when it is known how many were cached.
@@ -61,7 +61,7 @@ class Job:
     model: ServedModel
     requests: list[EngineRequest]
     choices: list[Choice]
-    form: Form
+    encoder: AnswerEncoder
     stream: bool
     prompt_tokens: int
     prompts_only: bool = False  # no token of an answer is asked for, but perhaps scores of the prompts
@@ -118,7 +118,7 @@ def read_stream(fields: AnswerFields) -> tuple[bool, bool]:
     return bool(fields.stream), bool(fields.stream_options and fields.stream_options.include_usage)
 
 
-class ChoicesForm:
+class ChoicesEncoder:
     """Of /v1/chat/completions and /v1/completions: `kind` and `chunk_kind` name an answer and an event."""
 
     def __init__(self, kind: str, chunk_kind: str, include_usage: bool, id_prefix: str):

@@ -21,6 +21,7 @@ from ..fields import (
     ToolCall,
 )
 from ..job import Job
+from .encoder import AnthropicEncoder
 from .fields import (
     AnthropicFields,
     AnthropicMessage,
@@ -31,7 +32,6 @@ from .fields import (
     TextBlock,
     ToolChoice,
 )
-from .form import AnthropicForm
 
 FAILED = "Error: "  # before the result of a tool that failed: chat templates know no other mark
 # Our names of what a request may be refused for.
@@ -51,10 +51,10 @@ def prepare_messages(fields: AnthropicFields, model: ServedModel, settings: Sett
         "stop": fields.stop_sequences,
     }
     chat = read_chat(fields, model, stream=fields.stream, **sampling)
-    form = AnthropicForm(fields.max_tokens, edits=fields.context_management is not None)
+    encoder = AnthropicEncoder(fields.max_tokens, edits=fields.context_management is not None)
     form_name = "output_config.format" if fields.output_format is None else "output_format"
     with renaming({**RENAMED, "response_format": form_name}):
-        return prepare_chat(chat, model, settings, form, fields.max_tokens)
+        return prepare_chat(chat, model, settings, encoder, fields.max_tokens)
 
 
 def count_messages(fields: AnthropicPrompt, model: ServedModel, settings: Settings) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from ..fields import (
 )
 from ..job import Job, new_id
 from ..sampling import context_exceeded
+from .encoder import OllamaEncoder, TimedChoice
 from .fields import OllamaChat, OllamaFields, OllamaGenerate, OllamaMessage, OllamaOptions
-from .form import OllamaForm, TimedChoice
 
 # Ollama's, where its models have no others.
 TEMPERATURE, TOP_K, TOP_P = 0.8, 40, 0.9
@@ -39,38 +39,42 @@ RENAMED = {
 
 def prepare_ollama_chat(fields: OllamaChat, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    form = OllamaForm("message")
+    encoder = OllamaEncoder("message")
     if not fields.messages:
-        return only_load(fields, model, form)
+        return only_load(fields, model, encoder)
     messages = list(read_messages(fields.messages))
-    return chat_job(fields, messages, model, settings, form)
+    return chat_job(fields, messages, model, settings, encoder)
 
 
 def prepare_generate(fields: OllamaGenerate, model: ServedModel, settings: Settings) -> Job:
     """Renders and encodes the prompt, which takes time: not for the event loop."""
-    form = OllamaForm("response")
+    encoder = OllamaEncoder("response")
     for name in ("suffix", "template", "context"):
         if getattr(fields, name):
             raise unsupported(name, "this server does not support it")
     check_images("images", fields.images)
     if not fields.prompt:
-        return only_load(fields, model, form)
+        return only_load(fields, model, encoder)
     if not fields.raw:
         system = [Message(role="system", content=fields.system)] if fields.system else []
         messages = [*system, Message(role="user", content=fields.prompt)]
-        return chat_job(fields, messages, model, settings, form)
+        return chat_job(fields, messages, model, settings, encoder)
     for name in ("system", "think", "logprobs", "top_logprobs"):
         if getattr(fields, name):
             raise bad_value(name, "none beside raw")
     completion = CompletionFields(prompt=fields.prompt, **common_fields(fields))
     with renaming(RENAMED):
         job = prepare_completion(completion, model, settings)
-    job = replace(job, form=form, choices=[TimedChoice(choice) for choice in job.choices])
+    job = replace(job, encoder=encoder, choices=[TimedChoice(choice) for choice in job.choices])
     return with_limit(job, fields.options or OllamaOptions())
 
 
 def chat_job(
-    fields: OllamaFields, messages: list[Message], model: ServedModel, settings: Settings, form: OllamaForm
+    fields: OllamaFields,
+    messages: list[Message],
+    model: ServedModel,
+    settings: Settings,
+    encoder: OllamaEncoder,
 ) -> Job:
     chat = ChatFields(
         messages=messages,
@@ -82,7 +86,7 @@ def chat_job(
         **common_fields(fields),
     )
     with renaming(RENAMED):
-        job = prepare_chat(chat, model, settings, form)
+        job = prepare_chat(chat, model, settings, encoder)
     return with_limit(job, fields.options or OllamaOptions())
 
 
@@ -124,14 +128,14 @@ def with_limit(job: Job, options: OllamaOptions) -> Job:
     return replace(job, requests=limited, lines=True)
 
 
-def only_load(fields: OllamaFields, model: ServedModel, form: OllamaForm) -> Job:
+def only_load(fields: OllamaFields, model: ServedModel, encoder: OllamaEncoder) -> Job:
     """Clients load a model by a request without a prompt: here it is loaded already."""
     stream = fields.stream is not False
     return Job(
         model=model,
         requests=[],
         choices=[],
-        form=form,
+        encoder=encoder,
         stream=stream,
         prompt_tokens=0,
         id=new_id(""),

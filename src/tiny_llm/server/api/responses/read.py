@@ -19,8 +19,8 @@ from ..fields import (
     ToolCall,
 )
 from ..job import Job
+from .encoder import ResponseEncoder, repeat
 from .fields import FunctionTool, Item, ResponseFields, ResponsePart
-from .form import ResponseForm, repeat
 
 TEXT_PARTS = ("input_text", "output_text", "text")
 LOGPROBS = "message.output_text.logprobs"
@@ -50,7 +50,7 @@ def prepare_response(fields: ResponseFields, model: ServedModel, settings: Setti
         )
     chat = read_chat(fields, model)
     with renaming(RENAMED):
-        return prepare_chat(chat, model, settings, ResponseForm(repeated))
+        return prepare_chat(chat, model, settings, ResponseEncoder(repeated))
 
 
 def count_input(fields: ResponseFields, model: ServedModel, settings: Settings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The form of answers of /v1/responses: output items, and typed events with numbers."""
+"""How answers of /v1/responses are written: output items, and typed events with numbers."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,8 @@ from .fields import ResponseFields
 PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
-class ResponseForm:
-    """Of one request. Events are numbered, so the form is used for one answer only.
+class ResponseEncoder:
+    """Of one request. Events are numbered, so an encoder is for one answer only.
 
     repeated: what the answer repeats of the request, as JSON: as objects it would take far more memory.
     """

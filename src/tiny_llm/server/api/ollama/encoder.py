@@ -1,4 +1,4 @@
-"""The form of answers of /api/chat and /api/generate, and what /api/tags, /api/show and /api/version say."""
+"""How answers of /api/chat and /api/generate are written; what /api/tags, /api/show and /api/version say."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from .fields import ShowFields
 VERSION = "0.12.11"
 
 
-class OllamaForm:
+class OllamaEncoder:
     """Of one request. The text is in the `message` of a chat, and in `response` otherwise.
 
     Made of the deltas of OpenAI's interface. Durations count from here, in nanoseconds: until the first

@@ -1,4 +1,4 @@
-"""The form of answers of /v1/messages: content blocks, and typed events."""
+"""How answers of /v1/messages are written: content blocks, and typed events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from ..job import Job, Usage, encode
 from ..pieces import Added, AnswerReader, Block, Blocks, Closed, Opened, Step
 
 
-class AnthropicForm:
+class AnthropicEncoder:
     """Of one request for `max_tokens`. It keeps nothing of the messages, which may be large.
 
     edits: the request allows the server to edit the messages.
