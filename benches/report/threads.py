@@ -6,6 +6,7 @@ from typing import Any
 
 from benches.cases.threads import COSTS
 from benches.harness.ceilings import BANDWIDTH, PEAK
+from benches.harness.row import MAX_SHARE
 from benches.report.tables import Record, disturbed, origin, rate_text, seconds_text, table, tally
 from tiny_llm_tools.benchmark.pictures import new_figure, svg_text
 
@@ -34,7 +35,8 @@ EFFICIENCY = (
     "The time, and its efficiency: the time of one thread over n times that of n threads; below "
     f"{SCALES:g} it is bold. The last columns are of the most threads: the same for what the hardware "
     "allows, its read bandwidth where memory is the limit, else the peak of its multiply units (more threads "
-    "lower its clock, and share cores and memory); and the share of that limit which the operation reached."
+    "lower its clock, and share cores and memory; above 1 where what is read fits the caches of all cores "
+    "together); and the share of that limit which the operation reached."
 )
 
 
@@ -102,10 +104,11 @@ def efficiency_table(rows: Rows) -> str:
         if alone is None:
             continue
         most = found[max(found)]
-        share = most["contestants"][0]["share_of_peak"]
+        reached = most["contestants"][0]["share_of_peak"]
+        share = reached if reached and reached <= MAX_SHARE else None  # the limit was measured too low
         cells = [_scaled(found.get(count), alone) for count in threads]
-        limit = _limit(found[1])  # 0 on a machine that was too busy to measure it
-        hardware = f"{_limit(most) / (most['threads'] * limit):.2f}" if limit else ""
+        alone_limit, limit = _limit(found[1]), _limit(most)  # 0 if the machine was too busy to measure it
+        hardware = f"{limit / (most['threads'] * alone_limit):.2f}" if limit and alone_limit else ""
         body.append([name, *cells, hardware, f"{share:.0%}" if share else ""])
     return table(["operation", *map(_count, threads), "hardware", "share of its limit"], body)
 

@@ -93,8 +93,8 @@ class Answer:
                 return drawn[:number]
         return drawn
 
-    def take(self, drawn: Sequence[Drawn], now: float) -> bool:
-        """Go on with the next tokens, which `kept` has returned; False if none follow, whatever their text.
+    def take(self, drawn: Sequence[Drawn], now: float) -> EventReason | None:
+        """Go on with the next tokens, which `kept` has returned; why none follow, whatever their text.
 
         Their event is made later, beside the next step.
         """
@@ -102,8 +102,9 @@ class Answer:
             self._first_token_at = now
         self._last_token_at = now
         self.sampler.accept([each.token_id for each in drawn])
-        ended = drawn[-1].token_id in self._end_tokens
-        return not ended and len(self.sampler.tokens) < self._max_tokens
+        if drawn[-1].token_id in self._end_tokens:
+            return "stop"
+        return "length" if len(self.sampler.tokens) == self._max_tokens else None
 
     def event(self, drawn: Sequence[Drawn]) -> Event:
         """The event of the tokens that `take` got, each once and in order."""

@@ -179,10 +179,12 @@ class Answers:
             except Exception as error:
                 self._fail(state, error)
 
-    def publish(self) -> None:
-        """Bring the readers the tokens that were taken since the last call."""
-        for state in list(self._taken):
+    def publish(self) -> bool:
+        """Bring the readers the tokens that were taken since the last call; whether there were any."""
+        states = list(self._taken)
+        for state in states:
             self._publish(state)
+        return bool(states)
 
     def end(self, state: RequestState, reason: EventReason, error: Exception | None = None) -> None:
         """End an answer without further tokens; those of a prompt that has not split end together."""
@@ -215,29 +217,29 @@ class Answers:
     def _advance(self, state: RequestState, kept: Sequence[Drawn], drafted: int, now: float) -> None:
         answer = self._by_state[state]
         answer.learn(drafted, len(kept) - 1)
-        goes_on = answer.take(kept, now)
+        reason = answer.take(kept, now)
         self._taken[state] = kept
-        if goes_on:
+        if reason is None:
             state.drafts = answer.propose(state.token_ids)
         else:
-            self._scheduler.finish(state)  # its place is free in the next step
+            self._scheduler.finish(state, reason)  # its place is free in the next step
+        if answer.request.sampling.stop:  # its text may end it, too
+            self._publish(state)
 
     def _publish(self, state: RequestState) -> None:
-        """A stop string may end the answer here, whose next token is computed then, and not used."""
         kept = self._taken.pop(state, None)
         if kept is None:
             return
         answer = self._by_state[state]
         try:
             event = answer.event(kept)
+            self._recorder.generation_tokens += len(event.token_ids)
+            if event.finish_reason is not None:
+                self._scheduler.finish(state, event.finish_reason)
+                self._remove(state)
+            answer.handle.put(event)
         except Exception as error:
             self._fail(state, error)
-            return
-        self._recorder.generation_tokens += len(event.token_ids)
-        if event.finish_reason is not None:
-            self._scheduler.finish(state, event.finish_reason)
-            self._remove(state)
-        answer.handle.put(event)
 
     def _fail(self, state: RequestState, error: Exception) -> None:
         LOG.error("an answer failed", exc_info=error)

@@ -251,9 +251,8 @@ class Engine:
             self._answers.end(state, "deadline")
         for state in plan.started:
             self._answers.note_start(state, now)
-        if not plan.rows:  # there is no step beside which to do it
-            self._answers.publish()
-        if plan.expired or not plan.rows:
+        published = not plan.rows and self._answers.publish()  # there is no step beside which to do it
+        if plan.expired or published:
             self._changed.notify_all()
         return plan
 

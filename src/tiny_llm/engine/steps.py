@@ -13,6 +13,7 @@ from ..generation.loaded import LoadedModel
 from ..generation.speculative import fit_vocabulary
 from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..runtime.device import on_device
+from ..runtime.gpu import computes_on_gpu
 from ..sampling.propose import propose
 from ..sampling.rows import Drawn, RowSampler, sample_rows, verify_rows
 from ..scheduler import Plan, RequestState, Row
@@ -41,6 +42,11 @@ class Runner:
             self._reserve(plan)
         self.copy_pages(plan.copies)
         return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows])
+
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether the last logits can be started without waiting: a CPU takes some fifty operations ahead."""
+        return self._blocks.found or computes_on_gpu()
 
     def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copy pages, each from the first to the second of a pair."""
@@ -177,20 +183,23 @@ class Steps:
     ) -> dict[RequestState, list[Drawn]]:
         """The next tokens of each answer. `lock` guards `answers`.
 
-        What needs no result of this step is done beside its kernels: events, then masks of grammars.
+        What needs no result of this step is done beside its kernels, if it can be started without waiting:
+        the events of the step before, then masks of grammars.
         """
         with on_device(self._llm.device):
             with lock:
                 drafting = answers.drafting(plan)
-                if drafting:  # the drafts take a while
+                if self._draft_model:  # the readers do not wait for it
                     answers.publish()
             draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
             logits = self.runner.logits(plan)
-            mx.async_eval(logits)  # type: ignore[no-untyped-call]
+            if self.runner.starts_at_once:
+                mx.async_eval(logits)  # type: ignore[no-untyped-call]
             with lock:
                 answers.publish()
                 samplers = answers.samplers(plan)
                 scores = answers.prompt_scores(plan)
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]
             logits = take_prompt_scores(logits, plan, scores)
             return sample(logits, plan, samplers, draft_probs)
 

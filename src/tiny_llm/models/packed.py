@@ -74,6 +74,11 @@ class PackedBlocks:
         self._table: Any = None  # of all layers; a longer context needs a longer one
         self._operations: list[Any] | None = None
 
+    @property
+    def found(self) -> bool:
+        """Whether the last step had them: the whole step is then a few operations for MLX."""
+        return self._operations is not None
+
     def operations(self, x: mx.array, batch: Batch) -> list[Any] | None:
         """One for each block; None if any block has none."""
         blocks = self._model.layers_inner

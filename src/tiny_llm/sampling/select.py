@@ -44,14 +44,17 @@ def logsumexp(logits: mx.array) -> mx.array:
 def log_probabilities(
     logits: mx.array, ids: mx.array, most: int, total: mx.array | None = None
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """Those [N, 1] of the tokens `ids` [N] in `logits` [N, V]; the most probable ids [N, k], and theirs.
+    """(Those of the tokens `ids` [N] in `logits` [N, V], the k most probable ids [N, k], those of these).
 
-    k is `most`, but at least 1 and at most V. `total` is the `logsumexp` of the logits, if it is known.
+    k is `most`, or V if that is less. `total` is the `logsumexp` of the logits, if it is known.
     """
     if total is None:
         total = logsumexp(logits)
     own = mx.take_along_axis(logits, ids[:, None], axis=-1).astype(mx.float32) - total
-    best, best_ids = top_k(logits, min(max(most, 1), logits.shape[-1]))
+    if most == 0:
+        none = mx.zeros((logits.shape[0], 0))
+        return own, none, none
+    best, best_ids = top_k(logits, min(most, logits.shape[-1]))
     return own, best_ids, best.astype(mx.float32) - total
 
 

@@ -19,7 +19,7 @@ constexpr int64_t kMaxSplitPositions = 64;
 // heads of a small model.
 constexpr int64_t kChunkKeys = 128;
 constexpr int64_t kRowsPerChunk = 8;
-// Chunks of a sequence, about: one thread merges all of a KV head.
+// Chunks of a sequence, about: each adds to the merge.
 constexpr int64_t kMostChunks = 32;
 
 const PassKernel<ForwardTask>& kernel_of(const Problem& problem) {

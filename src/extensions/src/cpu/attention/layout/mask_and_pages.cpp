@@ -27,10 +27,7 @@ MaskView MaskViews::view(int64_t entry, const mx::Shape& batch, int64_t head, in
 }
 
 PageTables::PageTables(const mx::array& block_table, int64_t pages, int64_t page_size)
-    : width_(block_table.shape(1)),
-      count_(pages),
-      size_(page_size),
-      ids_(block_table.shape(0) * block_table.shape(1)) {
+    : width_(block_table.shape(1)), count_(pages), size_(page_size), ids_(block_table.shape(0) * width_) {
   with_integers(block_table, [&](auto read) {
     const int64_t row_stride = block_table.strides(0), stride = block_table.strides(1);
     for (int64_t n = 0; n < std::ssize(ids_); n++) {
