@@ -156,7 +156,7 @@ def test_the_end_of_a_request_is_told_when_all_is_done_and_wakes_a_drain(monkeyp
     engine.step()
     drain = threading.Thread(target=engine.drain, daemon=True)
     drain.start()
-    while not engine._closing:  # then it has the lock until it waits
+    while not engine._mailbox.closing:  # then it has the lock until it waits
         time.sleep(0.001)
     if reason == "cancelled":
         handle.cancel()

@@ -148,8 +148,10 @@ def test_an_engine_at_rest_is_woken_by_a_request_and_by_its_end(llm, monkeypatch
     """It does not find out when it looks for deadlines and says that it is alive."""
     monkeypatch.setattr(engine_module, "IDLE_BEAT", 1000.0)
     engine, resting = Engine(llm, max_context=64), threading.Event()
-    wait = engine._changed.wait
-    monkeypatch.setattr(engine._changed, "wait", lambda timeout=None: (resting.set(), wait(timeout))[1])
+    wait = engine._mailbox._changed.wait
+    monkeypatch.setattr(
+        engine._mailbox._changed, "wait", lambda timeout=None: (resting.set(), wait(timeout))[1]
+    )
     for _ in range(2):
         resting.clear()
         ended = threading.Event()
@@ -177,15 +179,15 @@ def test_an_engine_whose_step_takes_too_long_is_not_alive():
         engine.alive("60")
 
 
-def test_requests_are_changed_only_with_the_lock(llm, engine, monkeypatch):
-    """From their submission to their end, and by each thread."""
-    called, unlocked = set(), set()
+def test_requests_are_changed_only_by_the_thread_of_the_engine(llm, engine, monkeypatch):
+    """From their submission to their end; other threads leave messages, and read."""
+    called, elsewhere = set(), set()
 
     def watched(name, method):
         def call(*arguments, **options):
             called.add(name)
-            if not engine._changed._is_owned():
-                unlocked.add(name)
+            if threading.current_thread() is not engine._thread:
+                elsewhere.add(name)
             return method(*arguments, **options)
 
         return call
@@ -203,7 +205,7 @@ def test_requests_are_changed_only_with_the_lock(llm, engine, monkeypatch):
         patch.setattr(engine._steps.runner, "logits", lambda plan: 1 / 0)
         read(engine.submit(request_of(llm, PROMPTS[0])))
     engine.close()
-    assert unlocked == set()
+    assert elsewhere == {"Recorder.statistics", "Scheduler.check_fits"}
     assert {"Answers.publish", "Answers.cancel", "Scheduler.discard", "Recorder.statistics"} <= called
 
 

@@ -141,21 +141,28 @@ class Requests(RuleBasedStateMachine):
     @precondition(lambda self: self.readers and self.steps_made % 4 == 3)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.end(data)
+        reader = self.end(data)
+        reader.read()
+        assert reader.ended
 
-    def end(self, data: st.DataObject) -> None:
+    def end(self, data: st.DataObject) -> Reader:
         """Cancel any request, also one that has ended."""
         reader = data.draw(st.sampled_from(self.readers))
         reader.cancelled = True
         reader.handle.cancel()
-        reader.read()
-        assert reader.ended
+        return reader
 
     @precondition(lambda self: self.readers and self.steps_made % 4 == 1)
     @rule(data=st.data())
     def cancel_during_a_step(self, data: st.DataObject) -> None:
-        self.engine.runner.during = lambda: self.end(data)
+        """It ends before the next one."""
+        found: list[Reader] = []
+        self.engine.runner.during = lambda: found.append(self.end(data))
         self.step()
+        self.step()
+        for reader in found:
+            reader.read()
+            assert reader.ended
 
     @precondition(lambda self: self.steps_made % 4 == 2)
     @rule()

@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from tiny_llm import LLM
-from tiny_llm.engine import Engine, EngineRequest
+from tiny_llm.engine import Engine, EngineRequest, Handle
 from tiny_llm.engine.steps import Runner, Steps
 from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.generation.text import TextStream, end_tokens, new_detokenizer
@@ -93,16 +93,32 @@ class SteppedEngine(Engine):
     """Without a thread: `step` makes one step."""
 
     def _start(self) -> None:
+        self._computing = False
         self._thread = threading.current_thread()
+        leave = self._mailbox.cancel
+
+        def cancel(handle: Handle) -> None:
+            """Reads it at once between two steps."""
+            leave(handle)
+            if not self._computing:
+                self._mailbox.read(self._answers)
+
+        self._mailbox.cancel = cancel  # type: ignore[method-assign]
         self.runner = HashRunner(self.llm.model, self.pool)
         self._steps = Steps(self.llm, self.runner)
 
+    def submit(self, request: EngineRequest) -> Handle:
+        handle = super().submit(request)
+        self._mailbox.read(self._answers)
+        return handle
+
     def step(self, now: float | None = None) -> bool:
         """Whether there was work. `now` is in the clock of `time.monotonic`."""
-        with self._changed:
-            plan = self._plan(time.monotonic() if now is None else now)
+        plan = self._plan(time.monotonic() if now is None else now)
         if plan.rows:
+            self._computing = True
             self._step(plan)
+            self._computing = False
         return bool(plan.rows)
 
     def check(self) -> None:

@@ -95,7 +95,7 @@ class Admission:
 
 
 class Answers:
-    """All answers that have not ended. For the holder of the engine's lock.
+    """All answers that have not ended. For the thread of the engine.
 
     No fault of one answer leaves a method: it ends that answer.
     """

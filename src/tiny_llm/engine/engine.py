@@ -13,15 +13,16 @@ from types import TracebackType
 
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
-from ..errors import ArgumentError, Draining, EngineFailed, calling
+from ..errors import ArgumentError, EngineFailed, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
 from ..runtime.device import check_process, on_device
 from ..scheduler import Plan, Scheduler
 from .answers import Admission, Answers
 from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
+from .mailbox import Mailbox
 from .pace import Pace
-from .request import EngineRequest, Handle, Timings
+from .request import EngineRequest, EventReason, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Recorder
 from .steps import DraftModel, Runner, Steps
@@ -110,7 +111,7 @@ class Engine:
             self._pages,
             max(STEP_TOKENS, max_running) if step_tokens is None else step_tokens,
             max_running,
-            max_waiting,
+            max_waiting + max_running,  # `submit` counts; those that lose their pages wait, too
             prefix_cache=prefix_cache,
             model=self.llm.name,
         )
@@ -122,10 +123,7 @@ class Engine:
         self._answers = Answers(self._scheduler, self._recorder)
         self._grows = grows
         self._batch_invariant = batch_invariant
-        self._closing = False  # no new requests
-        self._closed = False  # no further step
-        self._failure: BaseException | None = None
-        self._changed = threading.Condition()  # guards all of the above
+        self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
         self._start()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
@@ -139,54 +137,44 @@ class Engine:
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
         check_process()
-        state, answer = self._admission.admit(request, time.monotonic(), self._cancel)
-        with self._changed, calling("Engine.submit", choices="n"):
-            if self._failure is not None:
-                raise EngineFailed() from self._failure
-            if self._closing:
-                raise Draining()
-            self._answers.add(state, answer)
-            self._changed.notify_all()
+        state, answer = self._admission.admit(request, time.monotonic(), self._mailbox.cancel)
+        with calling("Engine.submit", choices="n"):
+            self._mailbox.submit(state, answer, self._scheduler)
         return answer.handle
 
     def statistics(self) -> EngineStatistics:
-        """The present state, and totals since the start."""
-        with self._changed:
-            return self._recorder.statistics(self._scheduler, self._pages)
+        """The present state, and totals since the start; while a step runs, some may be of after it."""
+        return self._recorder.statistics(self._scheduler, self._pages, len(self._mailbox))
 
     def observe(self, callback: Callable[[Timings], None]) -> None:
-        """Call `callback` with the timings of each answer that ends, from the thread that ends it.
+        """Call `callback` with the timings of each answer that ends, from the engine's thread.
 
         It must not wait for the engine.
         """
         check_function("Engine.observe", "callback", callback)
-        with self._changed:
-            self._recorder.observers.append(callback)
+        self._recorder.observers.append(callback)
 
     def alive(self, max_age: float) -> bool:
         """Whether the engine has made a step, or rested, within the last `max_age` seconds."""
         check_number("Engine.alive", "max_age", max_age)
-        return self._failure is None and time.monotonic() - self._recorder.last_step_at <= max_age
+        return not self.failed and time.monotonic() - self._recorder.last_step_at <= max_age
 
     @property
     def failed(self) -> bool:
         """Whether the engine has stopped after a fault; it does not start again."""
-        return self._failure is not None
+        return self._mailbox.failure is not None
 
     def drain(self, timeout: float | None = None) -> bool:
         """Accept no new requests, and wait until all have ended; False if some have not within `timeout`."""
-        with self._changed:
-            self._closing = True
-            return self._changed.wait_for(lambda: not self._answers, timeout)
+        return self._mailbox.drain(self._answers, timeout)
 
     def close(self) -> None:
         """Cancel all requests, accept no new ones, and free the pages."""
-        with self._changed:
-            self._closing = self._closed = True
-            self._answers.end_all("cancelled")
-            self._changed.notify_all()
+        self._mailbox.close()
         atexit.unregister(self.close)
-        if self._thread is not threading.current_thread():
+        if self._thread is threading.current_thread():
+            self._end_all("cancelled")
+        else:
             self._stopped.wait()
 
     def __enter__(self) -> Engine:
@@ -197,17 +185,14 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _cancel(self, handle: Handle) -> None:
-        with self._changed:
-            self._answers.cancel(handle)
-            self._changed.notify_all()
-
     def _start(self) -> None:
         """Start the thread of the steps, and wait until its arrays are there."""
         run_in_thread(partial(_serve, [self]), self._stopped)
         self._ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        if self._mailbox.failure is not None:
+            raise self._mailbox.failure
+
+    # From here on, in the engine's thread.
 
     def _make_steps(self) -> Steps:
         with on_device(self.llm.device):
@@ -229,62 +214,63 @@ class Engine:
                 begin = time.monotonic()
                 if self._step(plan):
                     self._pace.learn(plan, time.monotonic() - begin)
+            self._end_all("cancelled")
             del self._steps
         except BaseException as error:
             self._give_up(error)
 
     def _next_plan(self) -> Plan | None:
         """Wait for a step with work in it; None after `close`."""
-        with self._changed:
-            while not self._closed:
-                plan = self._plan(time.monotonic())
-                if plan.rows:
-                    return plan
-                self._changed.wait(IDLE_BEAT)
-            return None
+        while not self._mailbox.closed:
+            plan = self._plan(time.monotonic())
+            if plan.rows:
+                return plan
+            self._mailbox.wait(IDLE_BEAT)
+        return None
 
     def _plan(self, now: float) -> Plan:
-        """The step at the time `now`, which may have no work. For the holder of the lock."""
+        """The step at the time `now`, which may have no work."""
+        self._mailbox.read(self._answers)
         self._recorder.last_step_at = now
         plan = self._scheduler.plan(now, self._bound)
         for state in plan.expired:
             self._answers.end(state, "deadline")
         for state in plan.started:
             self._answers.note_start(state, now)
-        published = not plan.rows and self._answers.publish()  # there is no step beside which to do it
-        if plan.expired or published:
-            self._changed.notify_all()
+        if not plan.rows:  # there is no step beside which to do it
+            self._answers.publish()
+            self._mailbox.wake()
         return plan
+
+    def _end_all(self, reason: EventReason, error: Exception | None = None) -> None:
+        """End all requests that have come."""
+        self._mailbox.read(self._answers)
+        self._answers.end_all(reason, error)
+        self._mailbox.wake()
 
     def _step(self, plan: Plan) -> bool:
         """Whether it was computed."""
         try:
-            drawn = self._steps.compute(plan, self._answers, self._changed)
+            drawn = self._steps.compute(plan, self._answers)
         except Exception as error:
             LOG.exception("a step failed")
             self._recover(plan, error)
             return False
-        with self._changed:
-            self._answers.take(plan, drawn, time.monotonic())
-            self._changed.notify_all()
+        self._answers.take(plan, drawn, time.monotonic())
         return True
 
     def _recover(self, plan: Plan, error: Exception) -> None:
         """After a step that failed: end the running requests, and go on with new pages."""
         traceback.clear_frames(error.__traceback__)  # they hold the old pages
-        with self._changed:
-            self._scheduler.discard(plan)
-            self._answers.end_all("error", error, waiting=False)
-            self._scheduler.forget_pages()
-            self._changed.notify_all()
+        self._scheduler.discard(plan)
+        self._answers.end_all("error", error, waiting=False)
+        self._scheduler.forget_pages()
         self._steps.forget()
 
     def _give_up(self, error: BaseException) -> None:
         LOG.critical("the engine stopped", exc_info=error)
-        with self._changed:
-            self._failure = error
-            self._answers.end_all("error", error if isinstance(error, Exception) else EngineFailed())
-            self._changed.notify_all()
+        self._mailbox.fail(error)
+        self._end_all("error", error if isinstance(error, Exception) else EngineFailed())
         atexit.unregister(self.close)
         self._ready.set()
 

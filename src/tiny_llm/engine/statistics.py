@@ -36,7 +36,7 @@ class EngineStatistics:
 
 
 class Recorder:
-    """Totals since the start. For the holder of the engine's lock."""
+    """Totals since the start. The engine's thread changes them; others may read."""
 
     def __init__(self) -> None:
         self.last_step_at = time.monotonic()
@@ -57,12 +57,12 @@ class Recorder:
             except Exception:  # not the engine's: its requests go on
                 LOG.exception("an observer failed")
 
-    def statistics(self, scheduler: Scheduler, pages: PagePool) -> EngineStatistics:
-        """The present state, and the totals."""
+    def statistics(self, scheduler: Scheduler, pages: PagePool, submitted: int) -> EngineStatistics:
+        """The present state, and the totals. `submitted` requests have not reached the scheduler."""
         counters = scheduler.counters
         return EngineStatistics(
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
+            waiting=submitted + len(scheduler.waiting),
             pages_total=pages.num_pages,
             pages_used=pages.num_used,
             page_size=pages.page_size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import mlx.core as mx
@@ -178,29 +177,24 @@ class Steps:
         self.runner = runner
         self._draft_model = draft_model
 
-    def compute(
-        self, plan: Plan, answers: Answers, lock: AbstractContextManager[Any]
-    ) -> dict[RequestState, list[Drawn]]:
-        """The next tokens of each answer. `lock` guards `answers`.
+    def compute(self, plan: Plan, answers: Answers) -> dict[RequestState, list[Drawn]]:
+        """The next tokens of each answer.
 
         What needs no result of this step is done beside its kernels, if it can be started without waiting:
         the events of the step before, then masks of grammars.
         """
         with on_device(self._llm.device):
-            with lock:
-                drafting = answers.drafting(plan)
-                if self._draft_model:  # the readers do not wait for it
-                    answers.publish()
-            draft_probs = self._draft_model.fill(plan, drafting) if self._draft_model else {}
+            draft_probs: DraftProbs = {}
+            if self._draft_model is not None:
+                answers.publish()  # the readers do not wait for the drafts
+                draft_probs = self._draft_model.fill(plan, answers.drafting(plan))
             logits = self.runner.logits(plan)
             if self.runner.starts_at_once:
                 mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            with lock:
-                answers.publish()
-                samplers = answers.samplers(plan)
-                scores = answers.prompt_scores(plan)
+            answers.publish()
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            logits = take_prompt_scores(logits, plan, scores)
+            samplers = answers.samplers(plan)
+            logits = take_prompt_scores(logits, plan, answers.prompt_scores(plan))
             return sample(logits, plan, samplers, draft_probs)
 
     def forget(self) -> None:

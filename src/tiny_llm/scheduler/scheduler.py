@@ -68,14 +68,18 @@ class Scheduler:
             raise ArgumentError(
                 "Scheduler.add", "state", f"a request that is {state.status}", "a new request"
             )
+        self.check_fits(state)
+        if len(self._queues.waiting) >= self._max_waiting:
+            raise QueueFull(self._max_waiting)
+        self._queues.add(state)
+
+    def check_fits(self, state: RequestState) -> None:
+        """Raise ArgumentError for a request that can never run. May be called from any thread."""
         self._tables.check_fits(state)
         if state.choices > self._limits.max_running:
             raise ArgumentError(
                 "Scheduler.add", "choices", state.choices, f"at most {self._limits.max_running}"
             )
-        if len(self._queues.waiting) >= self._max_waiting:
-            raise QueueFull(self._max_waiting)
-        self._queues.add(state)
 
     def plan(self, now: float | None = None, bound: PromptBound | None = None) -> Plan:
         """The next step; without rows if there is nothing to do. `now` ends requests past their deadline.
