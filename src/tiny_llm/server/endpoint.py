@@ -34,7 +34,7 @@ class Service:
 
     Large bodies are decoded in `body_threads`, prompts rendered and encoded in `prompt_threads`. A new
     grammar may take seconds to compile: `grammar_threads` are few, and no other request waits for them.
-    `submit_threads` give the engines what is ready: they may wait for a lock, which the event loop must not.
+    `submit_threads` give the engines what is ready: an engine checks each token of a prompt.
     """
 
     models: Models
