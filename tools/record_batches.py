@@ -44,7 +44,7 @@ class RecordedEngine(Engine):
     def run(self, requests: Sequence[EngineRequest]) -> list[Step]:
         """Answer requests that arrive together; the steps."""
         self.steps = []
-        with self._changed:  # no step begins before the last one has arrived
+        with self._mailbox._changed:  # no step begins before the last one has arrived
             handles = [self.submit(request) for request in requests]
             self._ended_at = time.process_time()
         for handle in handles:
