@@ -14,7 +14,7 @@ from tiny_llm.errors import ArgumentError, EngineFailed, GrammarError, OutOfMemo
 from tiny_llm.sampling.grammar import Grammar, GrammarState
 from tiny_llm.sampling.grammar import state as grammar_state
 
-from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of
+from ..support.engine_requests import PROMPTS, alone, assert_at_rest, computing, read, request_of
 from ..support.stepped_engine import stepped_engine
 
 
@@ -228,25 +228,15 @@ def test_a_fault_of_the_engine_itself_ends_all_requests(llm, monkeypatch, caplog
 
 def test_close_waits_for_the_step_that_is_computed(llm, monkeypatch):
     """Then no thread uses the memory of the model."""
-    engine, entered, gate = Engine(llm, max_context=64), threading.Event(), threading.Event()
-    logits = engine._steps.runner.logits
-
-    def wait(plan):
-        entered.set()
-        assert gate.wait(30)
-        return logits(plan)
-
-    monkeypatch.setattr(engine._steps.runner, "logits", wait)
-    handle = engine.submit(request_of(llm, PROMPTS[0]))
-    assert entered.wait(30)
-    closing = threading.Thread(target=engine.close, daemon=True)
-    closing.start()
-    closing.join(0.05)
-    assert closing.is_alive()
-    gate.set()
-    assert list(handle)[-1].finish_reason == "cancelled"
-    closing.join(30)
-    assert not closing.is_alive()
+    with computing(llm, monkeypatch) as (engine, handle, gate):
+        closing = threading.Thread(target=engine.close, daemon=True)
+        closing.start()
+        closing.join(0.05)
+        assert closing.is_alive()
+        gate.set()
+        assert list(handle)[-1].finish_reason == "cancelled"
+        closing.join(30)
+        assert not closing.is_alive()
 
 
 def test_an_engine_that_cannot_start_says_why(llm, monkeypatch):

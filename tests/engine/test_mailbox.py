@@ -1,32 +1,10 @@
 """Messages to an engine whose thread is computing."""
 
-import threading
-from contextlib import contextmanager
-
 import pytest
 
-from tiny_llm.engine import Engine
 from tiny_llm.errors import Draining, QueueFull
 
-from ..support.engine_requests import PROMPTS, alone, read, request_of
-
-
-@contextmanager
-def computing(llm, monkeypatch, **options):
-    """An engine in the first step of a request, the handle of that, and what lets the step end."""
-    with Engine(llm, max_context=512, **options) as engine:
-        entered, gate, logits = threading.Event(), threading.Event(), engine._steps.runner.logits
-
-        def wait(plan):
-            entered.set()
-            assert gate.wait(30)
-            return logits(plan)
-
-        monkeypatch.setattr(engine._steps.runner, "logits", wait)
-        handle = engine.submit(request_of(llm, PROMPTS[0]))
-        assert entered.wait(30)
-        yield engine, handle, gate
-        gate.set()
+from ..support.engine_requests import PROMPTS, alone, computing, read, request_of
 
 
 def test_nobody_waits_for_a_step(llm, monkeypatch):

@@ -1,6 +1,9 @@
 """Requests of an engine, what it answers, and what the model answers alone."""
 
-from tiny_llm.engine import EngineRequest
+import threading
+from contextlib import contextmanager
+
+from tiny_llm.engine import Engine, EngineRequest
 from tiny_llm.sampling.params import Sampling
 
 PROMPTS = [
@@ -41,3 +44,23 @@ def assert_at_rest(engine):
     assert engine.drain(timeout=10)
     statistics = engine.statistics()
     assert (statistics.running, statistics.waiting, statistics.pages_used) == (0, 0, 0)
+
+
+@contextmanager
+def computing(llm, monkeypatch, **options):
+    """An engine in the first step of a request, the handle of that, and what lets the step end."""
+    with Engine(llm, max_context=512, **options) as engine:
+        entered, gate, logits = threading.Event(), threading.Event(), engine._steps.runner.logits
+
+        def wait(plan):
+            entered.set()
+            assert gate.wait(30)
+            return logits(plan)
+
+        monkeypatch.setattr(engine._steps.runner, "logits", wait)
+        try:
+            handle = engine.submit(request_of(llm, PROMPTS[0]))
+            assert entered.wait(30)
+            yield engine, handle, gate
+        finally:
+            gate.set()

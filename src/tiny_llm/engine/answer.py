@@ -187,8 +187,7 @@ class PromptScores:
         values: list[Any] = [array.tolist() for array in arrays]
         rows = zip(targets, *values, strict=True)
         for place, (token, (logprob,), top_ids, top) in enumerate(rows, start=start + 1):
-            pairs = tuple(zip(top_ids, top, strict=True))[: self._most]
-            self._entries[place] = TokenLogprobs(token, logprob, pairs)
+            self._entries[place] = TokenLogprobs(token, logprob, tuple(zip(top_ids, top, strict=True)))
 
 
 def take_prompt_scores(logits: mx.array, plan: Plan, scores: Mapping[RequestState, PromptScores]) -> mx.array:

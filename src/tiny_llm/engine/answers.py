@@ -179,12 +179,10 @@ class Answers:
             except Exception as error:
                 self._fail(state, error)
 
-    def publish(self) -> bool:
-        """Bring the readers the tokens that were taken since the last call; whether there were any."""
-        states = list(self._taken)
-        for state in states:
+    def publish(self) -> None:
+        """Bring the readers the tokens that were taken since the last call."""
+        for state in list(self._taken):
             self._publish(state)
-        return bool(states)
 
     def end(self, state: RequestState, reason: EventReason, error: Exception | None = None) -> None:
         """End an answer without further tokens; those of a prompt that has not split end together."""

@@ -144,7 +144,7 @@ class Engine:
 
     def statistics(self) -> EngineStatistics:
         """The present state, and totals since the start; while a step runs, some may be of after it."""
-        return self._recorder.statistics(self._scheduler, self._pages, len(self._mailbox))
+        return self._recorder.statistics(self._scheduler, self._pages, self._mailbox.unread)
 
     def observe(self, callback: Callable[[Timings], None]) -> None:
         """Call `callback` with the timings of each answer that ends, from the engine's thread.

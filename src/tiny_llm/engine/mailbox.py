@@ -23,8 +23,9 @@ class Mailbox:
         self.failure: BaseException | None = None  # which the engine did not survive
         self._changed = threading.Condition()
 
-    def __len__(self) -> int:
-        """The requests that have not been read."""
+    @property
+    def unread(self) -> int:
+        """The requests that the engine does not know yet."""
         return len(self._submitted)
 
     def submit(self, state: RequestState, answer: Answer, scheduler: Scheduler) -> None:

@@ -189,10 +189,10 @@ class Steps:
                 answers.publish()  # the readers do not wait for the drafts
                 draft_probs = self._draft_model.fill(plan, answers.drafting(plan))
             logits = self.runner.logits(plan)
-            if self.runner.starts_at_once:
-                mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            answers.publish()
+            if not self.runner.starts_at_once:
+                answers.publish()
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
+            answers.publish()
             samplers = answers.samplers(plan)
             logits = take_prompt_scores(logits, plan, answers.prompt_scores(plan))
             return sample(logits, plan, samplers, draft_probs)

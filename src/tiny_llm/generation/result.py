@@ -108,7 +108,7 @@ class LogprobQueue:
         """Evaluate and remove the oldest entry."""
         values: list[Any] = [mx.flatten(array).tolist() for array in self._entries.popleft()]
         (token,), (logprob,), *best = values
-        return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True))[: self._count])
+        return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True)))
 
 
 def make_logprob_queue(function: str, logprobs: int | None) -> LogprobQueue | None:
