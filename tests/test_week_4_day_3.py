@@ -244,9 +244,9 @@ def test_task_3_found_pages_are_taken_before_new_ones():
     tables.check([state])
 
 
-def grow(tables: PageTables, state: RequestState) -> tuple[bool, list[int], Copies]:
+def grow(tables: PageTables, state: RequestState, **ahead: int) -> tuple[bool, list[int], Copies]:
     copies: Copies = []
-    grown = tables.grow(state, copies)
+    grown = tables.grow(state, copies, **ahead)
     return grown, list(state.pages), copies
 
 
@@ -256,6 +256,13 @@ def test_task_3_a_new_page_is_taken_when_the_last_one_is_full():
     assert grow(tables, state) == (True, [0, 1], [])
     state.computed = 8
     assert grow(tables, state) == (True, [0, 1, 2], [])
+
+
+def test_task_3_a_new_page_is_taken_for_a_token_ahead():
+    tables = tables_of(3)
+    state = answered(tables, *range(7))
+    assert grow(tables, state) == (True, [0, 1], [])
+    assert grow(tables, state, ahead=1) == (True, [0, 1, 2], [])
 
 
 def test_task_3_a_shared_page_is_copied_before_it_is_written():

@@ -12,13 +12,14 @@ from ..support.stepped_engine import likely_tokens, stepped_engine
 
 
 class Clock:
-    """A second passes between two steps, and a quarter of one while a step is computed."""
+    """A second passes between two steps, and a quarter of one while a step is computed; none starts ahead."""
 
     def __init__(self, monkeypatch):
         self.now = 100.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     def run(self, engine, steps):
+        engine.runner.starts_at_once = False
         engine.runner.during = lambda: self.pass_by(0.25)
         for _ in range(steps):
             assert engine.step()

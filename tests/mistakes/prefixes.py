@@ -161,9 +161,16 @@ MISTAKES: Table = {
         Mistake(
             "a full page is noticed one token too late",
             TABLES,
-            "        number = state.computed // self.pool.page_size\n",
-            "        number = (state.computed - 1) // self.pool.page_size\n",
+            "        number = (state.computed + ahead) // self.pool.page_size\n",
+            "        number = (state.computed + ahead - 1) // self.pool.page_size\n",
             "test_task_3_a_new_page_is_taken_when_the_last_one_is_full",
+        ),
+        Mistake(
+            "room is made for the next token when it is asked for the one after",
+            TABLES,
+            "        number = (state.computed + ahead) // self.pool.page_size\n",
+            "        number = state.computed // self.pool.page_size\n",
+            "test_task_3_a_new_page_is_taken_for_a_token_ahead",
         ),
         Mistake(
             "a shared page is written in place",

@@ -89,6 +89,12 @@ class FakeEngine:
         for row in plan.rows:
             self._write(row, [GARBAGE] * len(row.token_ids))
 
+    def plan_ahead(self) -> None:
+        """The next plan, where it does not depend on the open one. It may write while pages change owners."""
+        plan = self.scheduler.plan_ahead()
+        if plan is not None:
+            self.spoil(plan)
+
     def commit(self, plan: Plan, tokens: dict[RequestState, list[int]]) -> None:
         self.scheduler.commit(plan, tokens)
         for state in tokens:

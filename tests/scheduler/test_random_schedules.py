@@ -71,12 +71,15 @@ class Schedules(RuleBasedStateMachine):
             deadline = None if patience is None else self.now + patience
             self.engine.add(prompt, max_tokens, choices=choices, salt=salt, deadline=deadline)
 
-    @rule(times=st.integers(1, 6), right=st.integers(0, 4), wrong=st.integers(0, 2))
-    def steps(self, times: int, right: int, wrong: int) -> None:
+    @rule(times=st.integers(1, 6), right=st.integers(0, 4), wrong=st.integers(0, 2), ahead=st.booleans())
+    def steps(self, times: int, right: int, wrong: int, ahead: bool) -> None:
         for _ in range(times):
             plan = self.plan(right, wrong)
             if plan.rows:
-                self.engine.commit(plan, self.engine.compute(plan))
+                tokens = self.engine.compute(plan)
+                if ahead:
+                    self.engine.plan_ahead()
+                self.engine.commit(plan, tokens)
             self.answers_are_right_and_pages_are_owned()
 
     @rule(right=st.integers(0, 4), data=st.data())
@@ -85,6 +88,7 @@ class Schedules(RuleBasedStateMachine):
         if plan.rows:
             self.cancel(data)
             tokens = self.engine.compute(plan)
+            self.engine.plan_ahead()
             self.cancel(data)
             self.engine.commit(plan, tokens)
 

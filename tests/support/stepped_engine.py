@@ -70,12 +70,13 @@ class HashRunner(Runner):
     """Keys are the tokens, values are their positions; both are in the real storage."""
 
     during: Callable[[], object] = staticmethod(lambda: None)  # happens while a step is computed
+    starts_at_once = True
 
-    def logits(self, plan: Plan) -> mx.array:
+    def logits(self, plan: Plan, token_ids: mx.array | None = None) -> mx.array:
         storage = self.storage
         storage.copy_pages(plan.copies)
         requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.logits) for row in plan.rows]
-        batch = Batch(requests, storage)
+        batch = Batch(requests, storage, token_ids=token_ids)
         tokens, positions = batch.token_ids.astype(mx.float32), mx.array(batch.positions, mx.float32)
         storage.write(0, tokens[:, None, None], positions[:, None, None], mx.array(batch.step.slots))
         keys, values = np.array(storage.keys[0]), np.array(storage.values[0])

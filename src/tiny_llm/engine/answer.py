@@ -66,6 +66,12 @@ class Answer:
         other.started_at, other.prompt_scores = self.started_at, self.prompt_scores
         return other
 
+    @property
+    def may_draft(self) -> bool:
+        """Whether the next call of `propose` may return any."""
+        looks_up = self._lookup is not None and not self._lookup.pauses
+        return looks_up or self.sampler.grammar is not None or self._model_drafts is not None
+
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Drafts that may follow prompt and answer so far, or placeholders for those of a model."""
         self._proposer = None

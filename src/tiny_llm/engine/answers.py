@@ -142,6 +142,11 @@ class Answers:
             ]
         return samplers
 
+    def may_draft(self, plan: Plan) -> bool:
+        """Whether the step after this one may have drafts, which only its tokens tell."""
+        found = (self._by_state.get(row.state) for row in plan.rows)
+        return any(answer.may_draft for answer in found if answer is not None)
+
     def drafting(self, plan: Plan) -> dict[RequestState, RowSampler]:
         """The samplers of the rows whose drafts are placeholders."""
         found = {}

@@ -242,6 +242,12 @@ class Engine:
             self._mailbox.wake()
         return plan
 
+    def _plan_ahead(self, plan: Plan) -> Plan | None:
+        """The step after `plan`, before its tokens are known; None if they, or somebody new, decide."""
+        if self._mailbox.unread or self._answers.may_draft(plan):
+            return None
+        return self._scheduler.plan_ahead()
+
     def _end_all(self, reason: EventReason, error: Exception | None = None) -> None:
         """End all requests that have come."""
         self._mailbox.read(self._answers)
@@ -251,7 +257,7 @@ class Engine:
     def _step(self, plan: Plan) -> bool:
         """Whether it was computed."""
         try:
-            drawn = self._steps.compute(plan, self._answers)
+            drawn = self._steps.compute(plan, self._answers, partial(self._plan_ahead, plan))
         except Exception as error:
             LOG.exception("a step failed")
             self._recover(plan, error)

@@ -33,6 +33,11 @@ class PromptLookup:
         self._off = 0  # steps to wait
         self._next_off = FIRST_STEPS_OFF
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the next call of `propose` gives no drafts, whatever the text."""
+        return self._off > 0
+
     def propose(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Up to `most_drafts` tokens that may follow; none where nothing is known."""
         size, total = self._ngram, len(token_ids)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -14,7 +14,7 @@ from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..runtime.device import on_device
 from ..runtime.gpu import computes_on_gpu
 from ..sampling.propose import propose
-from ..sampling.rows import Drawn, RowSampler, sample_rows, verify_rows
+from ..sampling.rows import Drawn, GreedyStep, RowSampler, RowStep, start_rows
 from ..scheduler import Plan, RequestState, Row
 from .answer import take_prompt_scores
 from .answers import Answers, Samplers
@@ -35,12 +35,16 @@ class Runner:
         self._grows = grows  # pages are allocated when they are first used
         self.storage = self._new_storage()
 
-    def logits(self, plan: Plan) -> mx.array:
-        """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated."""
+    def logits(self, plan: Plan, token_ids: mx.array | None = None) -> mx.array:
+        """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated.
+
+        `token_ids` are those of all rows, if they are not computed yet.
+        """
         if self._grows:
             self._reserve(plan)
         self.copy_pages(plan.copies)
-        return self.run([PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows])
+        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
+        return self.run(requests, token_ids)
 
     @property
     def starts_at_once(self) -> bool:
@@ -51,9 +55,9 @@ class Runner:
         """Copy pages, each from the first to the second of a pair."""
         self.storage.copy_pages(copies)
 
-    def run(self, requests: Sequence[PackedRequest]) -> mx.array:
+    def run(self, requests: Sequence[PackedRequest], token_ids: mx.array | None = None) -> mx.array:
         """The logits [R, V] that the requests want, in order; nothing is evaluated."""
-        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant)
+        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant, token_ids=token_ids)
         return packed_logits(self.model, batch, self.storage, self._blocks)
 
     def forget(self) -> None:
@@ -75,10 +79,26 @@ class Runner:
         return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)
 
 
+class PendingTokens(NamedTuple):
+    """The tokens of a step that are being computed, and whose they are."""
+
+    states: Sequence[RequestState]
+    tokens: GreedyStep | RowStep
+
+    def results(self) -> dict[RequestState, list[Drawn]]:
+        """Wait for the next tokens of each answer: accepted drafts, then one more."""
+        return dict(zip(self.states, self.tokens.results(), strict=True))
+
+    def ids_of(self, rows: Sequence[Row]) -> mx.array:
+        """The tokens of these requests, each of which has one; they may not be computed yet."""
+        places = [self.states.index(row.state) for row in rows]
+        return self.tokens.ids if len(places) == len(self.states) else self.tokens.ids[mx.array(places)]
+
+
 def sample(
     logits: mx.array, plan: Plan, samplers: Samplers, draft_probs: Mapping[RequestState, mx.array | None]
-) -> dict[RequestState, list[Drawn]]:
-    """The next tokens of each answer: accepted drafts, then one more.
+) -> PendingTokens | None:
+    """Begin to sample the next tokens of each answer; None if there are none in this step.
 
     A sampler comes with the number of most probable tokens that are wanted; None: no log probabilities.
     `draft_probs` has the distributions that drafts were drawn from, if they were.
@@ -98,15 +118,11 @@ def sample(
             positions += range(offset, offset + row.logits)
         offset += row.logits
     if not states:
-        mx.eval(logits)
-        return {}
+        return None
     if len(positions) != offset or positions != list(range(offset)):
         logits = logits[mx.array(positions)]
-    if not any(drafts):
-        wanted = None if logprobs.count(None) == len(logprobs) else logprobs
-        return {s: [drawn] for s, drawn in zip(states, sample_rows(logits, rows, wanted), strict=True)}
     probs = [draft_probs.get(state) for state in states]
-    return dict(zip(states, verify_rows(logits, rows, drafts, logprobs, probs), strict=True))
+    return PendingTokens(states, start_rows(logits, rows, drafts, logprobs, probs))
 
 
 class DraftModel:
@@ -176,29 +192,56 @@ class Steps:
         self._llm = llm
         self.runner = runner
         self._draft_model = draft_model
+        self._ahead: tuple[Sequence[Row], mx.array] | None = None  # rows that are being computed, and logits
 
-    def compute(self, plan: Plan, answers: Answers) -> dict[RequestState, list[Drawn]]:
+    def compute(
+        self, plan: Plan, answers: Answers, plan_ahead: Callable[[], Plan | None]
+    ) -> dict[RequestState, list[Drawn]]:
         """The next tokens of each answer.
 
-        What needs no result of this step is done beside its kernels, if it can be started without waiting:
-        the events of the step before, then masks of grammars.
+        Nothing waits for the tokens of this step but its result: if `plan_ahead` knows the next one, that is
+        started before. Beside the kernels the readers get the tokens of the step before.
         """
         with on_device(self._llm.device):
             draft_probs: DraftProbs = {}
             if self._draft_model is not None:
                 answers.publish()  # the readers do not wait for the drafts
                 draft_probs = self._draft_model.fill(plan, answers.drafting(plan))
-            logits = self.runner.logits(plan)
-            if not self.runner.starts_at_once:
-                answers.publish()
-            mx.async_eval(logits)  # type: ignore[no-untyped-call]
-            answers.publish()
+            logits = self._logits(plan, answers)
             samplers = answers.samplers(plan)
             logits = take_prompt_scores(logits, plan, answers.prompt_scores(plan))
-            return sample(logits, plan, samplers, draft_probs)
+            pending = sample(logits, plan, samplers, draft_probs)
+            if pending is not None and self._may_start_ahead(pending):
+                self._start_ahead(pending, plan_ahead())
+            answers.publish()
+            if pending is None:
+                mx.eval(logits)
+                return {}
+            return pending.results()
+
+    def _logits(self, plan: Plan, answers: Answers) -> mx.array:
+        """The logits of a step, which is started unless it was before."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] is plan.rows:
+            return ahead[1]
+        logits = self.runner.logits(plan)
+        if not self.runner.starts_at_once:
+            answers.publish()
+        mx.async_eval(logits)  # type: ignore[no-untyped-call]
+        return logits
+
+    def _may_start_ahead(self, pending: PendingTokens) -> bool:
+        return self._draft_model is None and self.runner.starts_at_once and pending.tokens.starts_at_once
+
+    def _start_ahead(self, pending: PendingTokens, plan: Plan | None) -> None:
+        if plan is not None:
+            logits = self.runner.logits(plan, pending.ids_of(plan.rows))
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]
+            self._ahead = plan.rows, logits
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
+        self._ahead = None
         with on_device(self._llm.device):
             self.runner.forget()
             if self._draft_model is not None:

@@ -37,10 +37,16 @@ class Batch:
     """The rows of one step, checked once for all layers.
 
     batch_invariant: the bits of a row do not depend on the other rows, nor on those of its own request.
+    token_ids: all of them, where they are not computed yet; the requests then have so many others.
     """
 
     def __init__(
-        self, requests: Sequence[PackedRequest], storage: PagedStorage, *, batch_invariant: bool = False
+        self,
+        requests: Sequence[PackedRequest],
+        storage: PagedStorage,
+        *,
+        batch_invariant: bool = False,
+        token_ids: mx.array | None = None,
     ):
         storage.check_separate()
         self.batch_invariant = batch_invariant
@@ -54,7 +60,9 @@ class Batch:
             num_pages=storage.num_pages,
         )
         self.positions: list[int] = self.step.positions
-        self.token_ids = mx.array([token for request in requests for token in request.token_ids])
+        if token_ids is None:
+            token_ids = mx.array([token for request in requests for token in request.token_ids])
+        self.token_ids = token_ids
         rows: list[int] = []
         end = 0
         for request in requests:

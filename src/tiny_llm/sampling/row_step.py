@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
 
 
 class RowStep:
-    """One call of `verify_rows`: first `draw` or `reject` each row, then `results`."""
+    """The tokens of one step: first `draw` or `reject` each row, then `results`, which waits for them."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class RowStep:
         self._owners = [row for row, positions in enumerate(self._positions) for _ in positions]
         self._errors: dict[int, TinyLlmError] = {}  # by row
         self._accepted: dict[int, int] = {}  # how many drafts, by row with rejection sampling
-        # By position: the token, and the logit by which it was chosen.
+        # For each group of rows: their positions, the tokens there, and the logits by which they are chosen.
+        self._drawn: list[tuple[list[int], mx.array, mx.array]] = []
+        self._listed: tuple[Sequence[int], Sequence[mx.array]] = (), ()  # positions, log probabilities
+        # By position, as soon as they are known.
         self._tokens: dict[int, int] = {}
         self._chosen_by: dict[int, float] = {}
         # logsumexp of the raw logits where it is needed, evaluated with the tokens; NaN if one of them is.
@@ -58,13 +61,15 @@ class RowStep:
         self._changed_logits = self._change() if self._changed else logits
 
     def draw(self, rows: Sequence[int]) -> None:
-        """Draw a token at every position of these rows: one operation for all rows of equal filters."""
+        """Draw a token at every position of these rows: one operation for all rows of equal filters.
+
+        Nothing waits for the tokens here.
+        """
         groups = defaultdict(list)
         for row in rows:
             sampling = self._rows[row].sampling
             filters = (sampling.temp, sampling.top_k, sampling.top_p, sampling.min_p)
             groups[self._rows[row].changes_logits, *filters].append(row)
-        drawn = []
         for members in groups.values():
             scores, sampling = self._scores(members), self._rows[members[0]].sampling
             if sampling.temp == 0:
@@ -73,14 +78,8 @@ class RowStep:
                 places = [(row, place) for row in members for place in range(len(self._positions[row]))]
                 numbers = [self._rows[row].uniform(place) for row, place in places]
                 ids = draw_at(scores, sampling, mx.array(numbers))
-            drawn.append((members, ids, selected_logits(scores, ids)))
-        mx.eval([arrays for _, *arrays in drawn], [] if self._totals is None else self._totals)
-        for members, ids, selected in drawn:
-            tokens: Any = ids.tolist()
-            values: Any = selected.squeeze(-1).tolist()
             positions = [position for row in members for position in self._positions[row]]
-            self._tokens |= zip(positions, tokens, strict=True)
-            self._chosen_by |= zip(positions, values, strict=True)
+            self._drawn.append((positions, ids, selected_logits(scores, ids)))
 
     def reject(self, row: int, draft_probs: mx.array) -> None:
         """Rejection sampling of the drafts of a row."""
@@ -100,13 +99,44 @@ class RowStep:
         self._tokens |= zip(positions, tokens, strict=False)
         self._chosen_by |= zip(positions, values, strict=False)
 
+    def start(self) -> None:
+        """Begin to compute what was drawn, and log probabilities if it is certain which are wanted."""
+        wanting = [] if any(self._drafts) else self._wanting(range(len(self._owners)))
+        if wanting:
+            self._list(wanting, _take(self.ids, wanting))
+        arrays = [array for _, *arrays in self._drawn for array in arrays]
+        arrays += self._listed[1] if self._totals is None else (self._totals, *self._listed[1])
+        mx.async_eval(arrays)  # type: ignore[no-untyped-call]
+
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether there are so few operations that starting them takes no time beside those of a model."""
+        return len(self._drawn) + len(self._changed) <= 4 and not self._accepted
+
+    @property
+    def ids(self) -> mx.array:
+        """The drawn tokens [N], in the order of the positions; nothing is evaluated."""
+        if len(self._drawn) == 1:
+            return self._drawn[0][1]
+        order = [position for positions, *_ in self._drawn for position in positions]
+        places = sorted(range(len(order)), key=order.__getitem__)
+        return mx.concatenate([ids for _, ids, _ in self._drawn])[mx.array(places)]
+
     def results(self) -> list[list[Drawn]]:
         """The tokens of each row up to the first that is no accepted draft, or up to an error."""
+        for group, ids, selected in self._drawn:
+            tokens: Any = ids.tolist()
+            chosen_by: Any = selected.squeeze(-1).tolist()
+            self._tokens |= zip(group, tokens, strict=True)
+            self._chosen_by |= zip(group, chosen_by, strict=True)
         kept = [self._kept(row) for row in range(len(self._rows))]
         all_kept = [position for positions in kept for position in positions]
         values: Any = [] if self._totals is None else self._totals.tolist()
         totals: dict[int, float] = dict(zip(self._needed, values, strict=True))
-        listed = self._listed(all_kept, totals)
+        if any(self._drafts):
+            wanting = self._wanting(all_kept)
+            self._list(wanting, mx.array([self._tokens[position] for position in wanting]))
+        listed = self._listed_values()
         found = []
         for row, positions in enumerate(kept):
             drawn: list[Drawn] = []
@@ -142,22 +172,28 @@ class RowStep:
     def _needs_total(self, position: int) -> bool:
         return not self._rows[self._owners[position]].is_plain or self._wants(position) is not None
 
-    def _listed(self, positions: Sequence[int], totals: dict[int, float]) -> dict[int, tuple[float, Top]]:
+    def _list(self, positions: Sequence[int], ids: mx.array) -> None:
+        """Begin the log probabilities of the tokens `ids` at these positions, which want some."""
+        if not positions:
+            return
+        places = {position: place for place, position in enumerate(self._needed)}
+        assert self._totals is not None
+        totals = self._totals[mx.array([places[position] for position in positions])][:, None]
+        most = max(self._wants(position) or 0 for position in positions)
+        self._listed = positions, log_probabilities(_take(self._logits, positions), ids, most, totals)
+
+    def _listed_values(self) -> dict[int, tuple[float, Top]]:
         """Log probability of the token, and most probable tokens, by position where requested."""
-        listed = [position for position in positions if self._wants(position) is not None]
-        if not listed:
-            return {}
-        logits = _take(self._logits, listed)
-        total = mx.array([totals[position] for position in listed])[:, None]
-        ids = mx.array([self._tokens[position] for position in listed])
-        most = max(self._wants(position) or 0 for position in listed)
-        arrays = log_probabilities(logits, ids, most, total)
-        mx.eval(arrays)
-        values: list[Any] = [array.tolist() for array in arrays]
+        positions, arrays = self._listed
+        values: list[Any] = [array.tolist() for array in arrays] or [(), (), ()]
         return {
             position: (logprob, tuple(zip(top_ids, top, strict=True))[: self._wants(position)])
-            for position, (logprob,), top_ids, top in zip(listed, *values, strict=True)
+            for position, (logprob,), top_ids, top in zip(positions, *values, strict=True)
         }
+
+    def _wanting(self, positions: Sequence[int]) -> list[int]:
+        """Those at which log probabilities are wanted."""
+        return [position for position in positions if self._wants(position) is not None]
 
     def _wants(self, position: int) -> int | None:
         return self._logprobs[self._owners[position]]

@@ -10,7 +10,58 @@ from .row_sampler import RowSampler
 from .row_step import Drawn, RowStep
 from .select import argmax, selected_logits
 
-__all__ = ["Drawn", "RowSampler", "sample_rows", "verify_rows"]
+__all__ = ["Drawn", "GreedyStep", "RowSampler", "RowStep", "sample_rows", "start_rows", "verify_rows"]
+
+
+class GreedyStep:
+    """The most probable token of each row: the common case, with few operations."""
+
+    starts_at_once = True
+
+    def __init__(self, logits: mx.array):
+        self.ids = argmax(logits)
+        self._best = selected_logits(logits, self.ids)
+        mx.async_eval(self.ids, self._best)  # type: ignore[no-untyped-call]
+
+    def results(self) -> list[list[Drawn]]:
+        """Wait for the token of each row."""
+        tokens: Any = self.ids.tolist()
+        values: Any = self._best.tolist()
+        return [
+            [Drawn(token) if value == value else Drawn(-1, error=NumericError())]  # NaN differs from itself
+            for token, (value,) in zip(tokens, values, strict=True)
+        ]
+
+
+def start_rows(
+    logits: mx.array,
+    rows: Sequence[RowSampler],
+    drafts: Sequence[Sequence[int]],
+    logprobs: Sequence[int | None] | None = None,
+    draft_probs: Sequence[mx.array | None] | None = None,
+) -> GreedyStep | RowStep:
+    """Begin to sample as `verify_rows` does; its `results` waits for the tokens.
+
+    Until then its `ids` are what is drawn at each position, as an array, unless `draft_probs` are given.
+    """
+    if sum(len(each) + 1 for each in drafts) != logits.shape[0] or len(drafts) != len(rows):
+        expected = f"one position for each of {len(rows)} rows and one for each draft"
+        raise ArgumentError("verify_rows", "logits", f"{logits.shape[0]} rows", expected)
+    if any(not 0 <= draft < logits.shape[-1] for each in drafts for draft in each):
+        raise ArgumentError(
+            "verify_rows", "drafts", "an id outside of the vocabulary", "ids of the vocabulary"
+        )
+    wanted = logprobs or [None] * len(rows)
+    if not any(drafts) and all(row.is_plain for row in rows) and wanted.count(None) == len(rows):
+        return GreedyStep(logits)
+    step = RowStep(logits, rows, drafts, wanted)
+    probs = draft_probs or [None] * len(rows)
+    step.draw([row for row in range(len(rows)) if probs[row] is None or rows[row].sampling.temp == 0])
+    step.start()
+    for row, given in enumerate(probs):
+        if given is not None and rows[row].sampling.temp != 0:
+            step.reject(row, given)
+    return step
 
 
 def sample_rows(
@@ -22,17 +73,6 @@ def sample_rows(
     token itself; None for neither. These are of the raw logits in float32. NaN or a grammar at its limit is
     the `error` of that row alone.
     """
-    needs_logprobs = logprobs is not None and any(count is not None for count in logprobs)
-    if not needs_logprobs and all(row.is_plain for row in rows):
-        ids = argmax(logits)
-        best = selected_logits(logits, ids)
-        mx.eval(ids, best)
-        tokens: Any = ids.tolist()
-        values: Any = best.tolist()
-        return [
-            Drawn(token) if value == value else Drawn(-1, error=NumericError())  # NaN differs from itself
-            for token, (value,) in zip(tokens, values, strict=True)
-        ]
     return [drawn for drawn, *_ in verify_rows(logits, rows, [()] * len(rows), logprobs)]
 
 
@@ -52,17 +92,4 @@ def verify_rows(
     accepted: each with probability min(1, target / draft). Tokens have the same distribution with any drafts.
     An ending token is the last.
     """
-    if sum(len(each) + 1 for each in drafts) != logits.shape[0] or len(drafts) != len(rows):
-        expected = f"one position for each of {len(rows)} rows and one for each draft"
-        raise ArgumentError("verify_rows", "logits", f"{logits.shape[0]} rows", expected)
-    if any(not 0 <= draft < logits.shape[-1] for each in drafts for draft in each):
-        raise ArgumentError(
-            "verify_rows", "drafts", "an id outside of the vocabulary", "ids of the vocabulary"
-        )
-    step = RowStep(logits, rows, drafts, logprobs or [None] * len(rows))
-    probs = draft_probs or [None] * len(rows)
-    step.draw([row for row in range(len(rows)) if probs[row] is None or rows[row].sampling.temp == 0])
-    for row, given in enumerate(probs):
-        if given is not None and rows[row].sampling.temp != 0:
-            step.reject(row, given)
-    return step.results()
+    return start_rows(logits, rows, drafts, logprobs, draft_probs).results()

@@ -55,9 +55,12 @@ class PageTables:
         self._allocate(state, new)
         return True
 
-    def grow(self, state: RequestState, copies: Copies) -> bool:
-        """Make room for the next token, in a page without other owners; False if no page is free for that."""
-        number = state.computed // self.pool.page_size
+    def grow(self, state: RequestState, copies: Copies, ahead: int = 0) -> bool:
+        """Make room for the next token, in a page without other owners; False if no page is free for that.
+
+        With `ahead`, for the one so many tokens later.
+        """
+        number = (state.computed + ahead) // self.pool.page_size
         is_there = number < len(state.pages)
         if is_there and self.pool.owners(state.pages[number]) == 1:
             return True

@@ -1,6 +1,7 @@
 """Which tokens a step computes: decodes first, then drafts, then prefill, within one budget of tokens."""
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from .page_tables import Copies, PageTables
 from .plan import Row
 from .queues import Queues
-from .request import RequestState
+from .request import RequestState, Status
 
 # From the rows of answers, with their drafts, to the tokens of prompts beside them; None: no bound.
 PromptBound = Callable[[int], int | None]
@@ -52,6 +53,28 @@ def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBoun
     # No plan starts what it preempts, although a request may find its tokens in pages of an older one.
     started = [] if preempted else _start(queues, tables, limits, left, rows)
     return Chosen(rows, copies, preempted, started)
+
+
+def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> Chosen | None:
+    """The rows after a step whose tokens are not known yet: one more token of each answer.
+
+    None where these tokens, or requests that wait, decide what comes next.
+    """
+    rows = [row for row in rows if row.state.status is Status.RUNNING]
+    if queues.waiting or [row.state for row in rows] != queues.running:
+        return None
+    if any(row.logits != 1 or row.scored > 1 or row.state.choices > 1 for row in rows):
+        return None
+    rows = [row for row in rows if row.state.num_output + 1 < row.state.max_tokens]
+    if not rows or tables.pool.num_free < len(rows):
+        return None
+    copies: Copies = []
+    for row in rows:
+        tables.grow(row.state, copies, ahead=len(row.token_ids))
+    following = [
+        row._replace(start=row.stop, token_ids=array("i", [0]), pages=row.state.pages[:]) for row in rows
+    ]
+    return Chosen(following, copies, [], [])
 
 
 def _decodes(

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, QueueFull
 from .accept import check_accepted
 from .page_tables import PageTables
 from .plan import Counters, Plan, Row
-from .policy import Limits, PromptBound, choose
+from .policy import Limits, PromptBound, choose, follow
 from .queues import Queues
 from .request import RequestState, Status
 
@@ -50,6 +50,7 @@ class Scheduler:
         self._queues = Queues()
         self._tables = PageTables(pool, PrefixIndex(pool.page_size, model) if prefix_cache else None)
         self._open: Plan | None = None  # planned, and not committed
+        self._ahead: Plan | None = None  # the one after it
         self._forks: dict[RequestState, list[RequestState]] = {}  # since the open plan
 
     @property
@@ -91,6 +92,12 @@ class Scheduler:
                 "Scheduler.plan", "", "a plan without commit or discard", "one plan at a time"
             )
         expired = self._expire(now)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and any(row.state.status is Status.RUNNING for row in ahead.rows):
+            for row in ahead.rows:
+                row.token_ids[:] = row.state.token_ids[row.start : row.stop]
+            self._open = ahead._replace(expired=tuple(expired))
+            return self._open
         rows, copies, preempted, started = choose(self._queues, self._tables, self._limits, bound)
         for state in started:
             if state.preemptions == 0:
@@ -102,6 +109,20 @@ class Scheduler:
         if rows:
             self._open = plan
         return plan
+
+    def plan_ahead(self) -> Plan | None:
+        """The step after the open plan, before its tokens are known: `plan` returns it next.
+
+        Its rows have a token of each request that does not end with the open plan by its length. `plan` puts
+        the tokens in their place; rows of requests that have ended all the same are without. None where the
+        tokens of the open plan, or requests that wait, decide what comes next.
+        """
+        if self._open is None or self._forks:
+            return None
+        chosen = follow(self._open.rows, self._queues, self._tables)
+        if chosen is not None:
+            self._ahead = Plan(tuple(chosen.rows), tuple(chosen.copies))
+        return self._ahead
 
     def fork(self, state: RequestState) -> list[RequestState]:
         """Split a request whose prompt is computed by the open plan into its `choices` answers.
@@ -144,6 +165,7 @@ class Scheduler:
         self._check_open("discard", plan)
         states = [state for row in plan.rows for state in self._answers(row)]
         self._close()
+        self._ahead = None
         for state in states:
             self.finish(state, reason)
         return states
