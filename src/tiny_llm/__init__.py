@@ -89,7 +89,7 @@ models.dispatch_model = dispatch_model  # where the course looks for it
 
 if TYPE_CHECKING:
     from .chat.session import ChatSession
-    from .generation.stream import Stream
+    from .engine.stream import Stream
     from .llm import LLM
     from .loading import Checkpoint, LoadError, load
 
@@ -191,7 +191,7 @@ __all__ = [
 _LAZY = {
     "ChatSession": "chat.session",
     "LLM": "llm",
-    "Stream": "generation.stream",
+    "Stream": "engine.stream",
     "Checkpoint": "loading",
     "LoadError": "loading",
     "load": "loading",

@@ -1,10 +1,10 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 import mlx.core as mx
 
@@ -12,17 +12,15 @@ from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .engine import EngineRequest
 from .engine.batch import answer_all, check_list_invariant
+from .engine.requests import engine_for, make_requests, request_length
+from .engine.stream import Stream, answer_one
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
-from .generate import stream_generate
-from .generation.defaults import LLM_BATCH_SIZE, MAX_TOKENS
+from .generation.defaults import LLM_BATCH_SIZE
 from .generation.loaded import LoadedModel, load_for_answers
 from .generation.messages import Message, render_prompt
 from .generation.options import FORMAT, AnswerOptions, ResponseFormat
 from .generation.result import Result
-from .generation.stream import Stream, complete, complete_each
 from .generation.text import (
-    answer_limit,
-    check_sampling,
     check_vocabularies,
     check_vocabulary_sizes,
     encode_prompt,
@@ -30,7 +28,6 @@ from .generation.text import (
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .runtime.extension import load_extension
-from .sampling.grammar import read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
 
 
@@ -85,29 +82,27 @@ class LLM(LoadedModel):
             with calling("LLM"):
                 load_extension().set_cpu_threads(str(threads))
         self.dtype = dtype_name(precision)
-        self._draft: Any = None
+        names = [str(name), *([] if draft_model is None else [str(draft_model)])]
         with on_device(device):
-            model, tokenizer = load_for_answers(name, precision, offline=offline, progress=progress)
-            self._models = [model]
-            if draft_model is not None:
-                self._draft, draft_tokenizer = load_for_answers(
-                    draft_model, precision, offline=offline, progress=progress
-                )
-                with calling("LLM", draft_tokenizer="draft_model"):
-                    check_vocabularies("", draft_tokenizer, tokenizer)
-                    check_vocabulary_sizes("", self._draft, model)
-                self._models.append(self._draft)
-        names = [str(name), str(draft_model)][: len(self._models)]
-        lengths = [each.mlx_model.args.max_position_embeddings for each in self._models]
+            loaded = [load_for_answers(each, precision, offline=offline, progress=progress) for each in names]
+            models, tokenizers = zip(*loaded, strict=True)
+            with calling("LLM", draft_tokenizer="draft_model"):
+                check_vocabularies("", tokenizers[-1], tokenizers[0])
+                check_vocabulary_sizes("", models[-1], models[0])
+        lengths = [each.mlx_model.args.max_position_embeddings for each in models]
         longest, shortest = min(zip(lengths, names, strict=True), key=itemgetter(0))
         if context is not None and context > longest:
             raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {shortest}")
-        super().__init__(str(name), model, tokenizer, device, longest if context is None else int(context))
+        context = longest if context is None else int(context)
+        draft = None
+        if draft_model is not None:
+            draft = LoadedModel(names[1], models[1], tokenizers[1], device, context)
+        super().__init__(names[0], models[0], tokenizers[0], device, context, draft)
 
     @property
     def has_draft_model(self) -> bool:
         """Whether answers use speculative decoding."""
-        return self._draft is not None
+        return self.draft is not None
 
     @overload
     def generate(
@@ -146,8 +141,7 @@ class LLM(LoadedModel):
         """Continue a text as it is, without a chat template; use `chat` for questions to a chat model.
 
         A text gives a `Result`. A list gives a list of them in the same order; up to `batch_size` prompts (by
-        default 8) are processed together, by continuous batching. With a draft model they are processed one
-        after the other, and another `batch_size` than 1 is refused.
+        default 8) are processed together, by continuous batching.
 
         sampling: how tokens are chosen; the default always takes the most probable one.
         max_tokens, stop: limits of the answer; they override those of `sampling` unless they are None, and an
@@ -166,37 +160,24 @@ class LLM(LoadedModel):
         with calling("LLM.generate", prompt="prompts", **FORMAT):
             if batch_size is not None:
                 check_size("", "batch_size", batch_size)
-                if self._draft is not None and batch_size != 1:
-                    one_by_one = "1 with a draft model: prompts are answered one after the other"
-                    raise UnsupportedError("", "batch_size", batch_size, one_by_one)
             check_type("", "batch_invariant", batch_invariant, bool, "a bool")
             if batch_invariant:
-                if self._draft is not None:
+                if self.draft is not None:
                     raise UnsupportedError("", "batch_invariant", True, "False with a draft model")
                 check_list_invariant(self)
             sampling = self._limited(sampling, max_tokens, stop)
-            if isinstance(prompts, str) and not batch_invariant:
-                return complete(self._start(prompts, sampling, logprobs, response_format))
-            prompt_ids = self._encode([prompts] if isinstance(prompts, str) else prompts)
-            if self._draft is not None:  # speculative decoding has no batches
-                streams = (self._start(each, sampling, logprobs, response_format) for each in prompts)
-                return complete_each(streams)
-            grammar = None if response_format is None else read_response_format(response_format)
-            check_sampling("", sampling, self._models, grammar)
-            if grammar is not None:
-                start_grammar(self.tokenizer, grammar)  # it is refused before anything is computed
-            requests = [
-                EngineRequest(
-                    prompt_ids=ids,
-                    sampling=self._cut(sampling.with_seed(), len(ids)),
-                    logprobs=logprobs,
-                    grammar=grammar,
-                )
-                for ids in prompt_ids
-            ]
-            size = batch_size or LLM_BATCH_SIZE
-            results = answer_all(self, requests, batch_size=size, batch_invariant=batch_invariant)
-            return results[0] if isinstance(prompts, str) else results
+            if isinstance(prompts, str):
+                (request,) = self._requests([prompts], sampling, logprobs, response_format)
+                return self._answer(request, batch_invariant=batch_invariant)
+            if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
+                raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
+            requests = self._requests(prompts, sampling, logprobs, response_format, name="prompts[{}]")
+            return answer_all(
+                self,
+                requests,
+                batch_size=batch_size or LLM_BATCH_SIZE,
+                batch_invariant=batch_invariant,
+            )
 
     def chat(
         self,
@@ -220,7 +201,8 @@ class LLM(LoadedModel):
         with calling("LLM.chat", prompt="messages", **FORMAT):
             sampling = self._limited(sampling, max_tokens, stop)
             text = render_prompt("", self.name, self.tokenizer, messages, enable_thinking)
-            return complete(self._start(text, sampling, logprobs, response_format))
+            (request,) = self._requests([text], sampling, logprobs, response_format)
+            return self._answer(request)
 
     def stream(
         self,
@@ -238,46 +220,33 @@ class LLM(LoadedModel):
             sampling = self._limited(sampling, max_tokens, stop)
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
-                text = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
-                return self._start(text, sampling, logprobs, response_format)
-            if enable_thinking:
+                prompt = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
+            elif enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
-            return self._start(prompt, sampling, logprobs, response_format)
+            (request,) = self._requests([prompt], sampling, logprobs, response_format)
+            return Stream(request, partial(engine_for, self, [request_length(request)]))
 
-    def _start(
-        self, prompt: str, sampling: Sampling, logprobs: int | None, response_format: ResponseFormat | None
-    ) -> Stream:
-        generation = stream_generate(
-            self.model,
-            self.tokenizer,
-            prompt,
-            sampling=sampling.with_seed(),
-            draft_model=self._draft,
-            logprobs=logprobs,
-            context=self.context,
-            response_format=response_format,
-        )
-        return Stream(generation, self.device)
+    def _answer(self, request: EngineRequest, **options: bool) -> Result:
+        return answer_one(request, partial(engine_for, self, [request_length(request)], **options))
 
-    def _cut(self, sampling: Sampling, prompt_tokens: int) -> Sampling:
-        """`sampling` with limits that the context has room for."""
-        room = answer_limit(self._models, prompt_tokens, sampling.max_tokens, self.context)
-        return replace(sampling, max_tokens=room, min_tokens=min(room, sampling.min_tokens))
-
-    def _encode(self, prompts: Sequence[str]) -> list[list[int]]:
-        """The checked ids of each prompt."""
-        if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
-            raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
+    def _requests(
+        self,
+        prompts: Sequence[str],
+        sampling: Sampling,
+        logprobs: int | None,
+        response_format: ResponseFormat | None,
+        name: str = "prompt",
+    ) -> list[EngineRequest]:
+        """The checked requests of the prompts; `name` is what an error calls one of them."""
         prompt_ids = []
         for index, prompt in enumerate(prompts):
-            with calling("", argument=f"prompts[{index}]"):
-                prompt_ids.append(encode_prompt("", self._models, self.tokenizer, prompt, self.context))
-        return prompt_ids
+            with calling("", argument=name.format(index)):
+                prompt_ids.append(encode_prompt("", self.models, self.tokenizer, prompt, self.context))
+        return make_requests(self, prompt_ids, sampling, logprobs, response_format)
 
     def _limited(
         self, sampling: Sampling, max_tokens: int | None, stop: str | Sequence[str] | None
     ) -> Sampling:
-        """`sampling` with the limits of the call, and with one in any case."""
+        """`sampling` with the limits of the call."""
         check_type("", "sampling", sampling, Sampling, "a Sampling")
-        limited = sampling.with_limits(max_tokens, stop)
-        return limited.with_limits(limited.max_tokens or MAX_TOKENS, None)
+        return sampling.with_limits(max_tokens, stop)

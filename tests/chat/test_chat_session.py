@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from tiny_llm import (
     ChatSession,
     NumericError,
     Sampling,
-    UnsupportedError,
 )
+from tiny_llm.errors import StepFailed
 from tiny_llm.generation.text import TextStream
 
 from ..support.models.checkpoints import broken_copy
@@ -85,8 +86,14 @@ def test_refused_arguments_change_no_turn(llm: LLM) -> None:
     drawn = Sampling(temp=2.0, seed=3, max_tokens=6)
     first, second = (ChatSession(llm).ask("Hello.", sampling=drawn).text for _ in range(2))
     assert first == second
-    with pytest.raises(UnsupportedError, match=r"^ChatSession: llm: got one with a draft model"):
-        ChatSession(LLM("tiny", draft_model="tiny"))
+
+
+def test_a_draft_model_changes_no_answer(llm: LLM) -> None:
+    alone, drafted = ChatSession(llm), ChatSession(LLM("tiny", dtype="float32", draft_model="tiny"))
+    for question in TURNS:
+        expected, found = (each.ask(question, max_tokens=12) for each in (alone, drafted))
+        assert found.text == expected.text
+        assert found.statistics.cached_tokens == expected.statistics.cached_tokens
 
 
 @pytest.mark.parametrize(
@@ -173,12 +180,11 @@ def test_a_stream_that_ends_early_becomes_a_turn(llm: LLM) -> None:
 
 def test_a_stream_that_fails_becomes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     session = ChatSession(LLM("tiny", dtype="float32"))
-    lost = session.stream(TURNS[0])
-    said = next(lost) + next(lost)
-
+    lost, add, added = session.stream(TURNS[0]), TextStream.add, itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(TextStream, "add", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr(TextStream, "add", lambda *given: add(*given) if next(added) < 4 else 1 / 0)
+        said = next(lost)
+        with pytest.raises(StepFailed):
             list(lost)
     assert said
     assert lost.result.text.startswith(said)

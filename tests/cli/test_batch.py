@@ -13,7 +13,7 @@ from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.cli.questions.built_in_prompts import PROMPTS
 from tiny_llm.engine import Engine
-from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine import requests as engine_requests
 from tiny_llm.engine import steps as engine_steps
 from tiny_llm.models.packed import packed_logits
 
@@ -48,7 +48,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
         made.append(Engine(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(engine_batch, "Engine", make)
+    monkeypatch.setattr(engine_requests, "Engine", make)
     return made
 
 
@@ -109,7 +109,7 @@ def test_too_few_pages_change_no_answer(
     expected = run("batch", "--json", *flags).record["answers"]
     assert engines[0].statistics().preemptions == 0
     room = 5 * engines[0].pool.page_bytes
-    monkeypatch.setattr(engine_batch, "batch_memory", lambda *arguments: room)
+    monkeypatch.setattr(engine_requests, "batch_memory", lambda *arguments: room)
     assert run("batch", "--json", *flags).record["answers"] == expected
     assert engines[1].pool.num_pages == 5
     assert engines[1].statistics().preemptions > 0

@@ -74,11 +74,11 @@ def test_json_is_an_object_for_each_turn(run: Run, monkeypatch: pytest.MonkeyPat
     assert again["text"] == first["text"]
 
 
-@pytest.mark.parametrize("loader", [name for name, loader in LOADERS.items() if loader.has_cache])
-def test_a_turn_processes_only_new_tokens(run: Run, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
-    turns = converse(
-        run, monkeypatch, [SUM, "And 8 + 9?", "Thank you."], "--loader", loader, "--max-tokens", "20"
-    )
+@pytest.mark.parametrize("flags", [[], ["--draft-model", "tiny"], ["--no-enable-flash-attn"]])
+def test_a_turn_processes_only_new_tokens(
+    run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    turns = converse(run, monkeypatch, [SUM, "And 8 + 9?", "Thank you."], *flags, "--max-tokens", "20")
     for before, after in pairwise(turns):
         # The rendered answer may have other tokens than the generated one; all earlier tokens are cached.
         processed = before["prompt_tokens"] + before["generated_tokens"]
@@ -86,7 +86,7 @@ def test_a_turn_processes_only_new_tokens(run: Run, monkeypatch: pytest.MonkeyPa
         assert 0 < after["prompt_tokens"] - after["cached_tokens"] < before["prompt_tokens"]
 
 
-@pytest.mark.parametrize("flags", [["--loader", FULL], ["--draft-model", "tiny"], ["--solution", "mlx"]])
+@pytest.mark.parametrize("flags", [*(["--loader", name] for name in LOADERS), ["--solution", "mlx"]])
 def test_without_a_prompt_cache_the_answers_are_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tiny_llm import NumericError, Sampling
 from tiny_llm.engine import Engine, EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine import requests as engine_requests
 from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all, check_list_invariant
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
@@ -114,12 +115,12 @@ def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeyp
     """Of those that there are."""
     steps = []
 
-    class Watched(engine_batch.Engine):
+    class Watched(Engine):
         def close(self):
             steps.append(self.statistics().step_tokens)
             super().close()
 
-    monkeypatch.setattr(engine_batch, "Engine", Watched)
+    monkeypatch.setattr(engine_requests, "Engine", Watched)
     request = EngineRequest(prompt_ids=[5] * 100, sampling=ONE)
     answer_all(llm, [request], batch_size=batch_size, prefill_tokens=40)
     assert steps == [(41, 41, 18)]
@@ -127,7 +128,7 @@ def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeyp
 
 def test_a_list_is_batch_invariant_only_with_flash_attention(llm, monkeypatch):
     check_list_invariant(llm)
-    monkeypatch.setattr(engine_batch, "_has_flash_attention", lambda llm: False)
+    monkeypatch.setattr(engine_batch, "has_paged_kernel", lambda model: False)
     with pytest.raises(ArgumentError, match="batch_invariant: got True without FlashAttention"):
         check_list_invariant(llm)
 
@@ -136,14 +137,14 @@ def test_few_requests_are_in_the_engine_at_a_time(llm, monkeypatch):
     """Of a list of any length."""
     waiting = []
 
-    class Watched(engine_batch.Engine):
+    class Watched(Engine):
         def submit(self, request):
             handle = super().submit(request)
             statistics = self.statistics()
             waiting.append(statistics.running + statistics.waiting)
             return handle
 
-    monkeypatch.setattr(engine_batch, "Engine", Watched)
+    monkeypatch.setattr(engine_requests, "Engine", Watched)
     assert len(llm.generate(["a"] * 12, max_tokens=2, batch_size=2)) == len(waiting) == 12
     assert max(waiting) <= 4
 
@@ -218,21 +219,19 @@ def test_a_list_has_an_engine_of_its_size(llm, monkeypatch):
         made.append(options)
         return Engine(model, **options)
 
-    monkeypatch.setattr(engine_batch, "Engine", make)
+    monkeypatch.setattr(engine_requests, "Engine", make)
     requests = [request_of(llm, prompt, 3) for prompt in PROMPTS]
     lengths = [len(request.prompt_ids) + 3 for request in requests]
     answer_all(llm, requests, batch_size=4, prefill_tokens=100)
     memory = batch_memory(llm.model, lengths, 4)
     sizes = {"kv_memory": memory, "max_context": max(lengths), "step_tokens": 104}
     limits = {"max_running": 4, "max_waiting": 8}
-    flags = {"prefix_cache": False, "grows": True, "batch_invariant": False}
+    flags = {"prefix_cache": False, "lookup": True, "grows": True, "batch_invariant": False, "draft": None}
     assert made == [sizes | limits | flags]
 
 
 @pytest.mark.parametrize("device", [nullcontext, on_a_gpu])
-def test_all_parameters_of_a_request_reach_its_answer(llm, device, monkeypatch):
-    if device is on_a_gpu:
-        monkeypatch.setattr(engine_batch, "Engine", None)  # dense caches are faster
+def test_all_parameters_of_a_request_reach_its_answer(llm, device):
     with device():
         stopped, free, written, short = answer_all(
             llm,
@@ -256,14 +255,14 @@ def test_the_times_of_an_answer_do_not_overlap(llm, monkeypatch):
     """From the begin of the list to its start, to its first token, to its end."""
     clock = itertools.count(100)  # the list begins, then each request is submitted
     monkeypatch.setattr(engine_batch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    submit = engine_batch.Engine.submit
+    submit = Engine.submit
 
     def submit_at(engine, request):
         handle = submit(engine, request)
         handle.submitted_at = next(clock)
         return handle
 
-    monkeypatch.setattr(engine_batch.Engine, "submit", submit_at)
+    monkeypatch.setattr(Engine, "submit", submit_at)
     timings = Timings("length", 5, queue_seconds=20, first_token_seconds=50, seconds=110)
     monkeypatch.setattr(Answer, "timings", lambda answer, now: timings)
     for number, result in enumerate(llm.generate(PROMPTS[:2], max_tokens=4), start=1):

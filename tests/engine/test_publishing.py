@@ -1,10 +1,9 @@
 """When readers get the tokens of a step: beside the next one, or before it where that would be late."""
 
 import mlx.core as mx
-import pytest
 
 from ..support.engine_requests import PROMPTS, read, request_of
-from ..support.stepped_engine import HashRunner, stepped_engine
+from ..support.stepped_engine import stepped_engine
 
 
 def unending(engine, max_tokens, **sampling):

@@ -94,7 +94,6 @@ def test_an_observer_is_a_function(engine):
     [
         ({"max_context": 10**6}, "max_context: got 1000000, expected at most the model's"),
         ({"kv_memory": 1000}, "kv_memory: got 1000 bytes, expected at least one page"),
-        ({"grows": True, "draft": "tiny"}, "grows: got True, expected False with a draft model"),
         ({"page_size": 0}, "page_size: got 0"),
         ({"max_waiting": 0}, "max_waiting: got 0"),
         ({"draft_tokens": 0}, "draft_tokens: got 0"),

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tiny_llm import LLM, Grammar, Sampling, UnsupportedError
+from tiny_llm import LLM, Grammar, Sampling
 
 from ..support.refusal import refused
 
@@ -136,11 +136,6 @@ def test_what_contradicts_a_format_is_refused(llm):
         llm.generate(QUESTION, Sampling(ignore_eos=True), response_format=PERSON)
     with refused("ignore_eos", function=r"LLM\.generate"):
         llm.generate([QUESTION], Sampling(ignore_eos=True), response_format=PERSON)
-    drafted = LLM("tiny", draft_model="tiny")
-    with pytest.raises(
-        UnsupportedError, match=r"^LLM\.chat: response_format: got a grammar, expected None with"
-    ):
-        drafted.chat(QUESTION, response_format=PERSON)
 
 
 def test_parameters_of_sampling_reach_every_way_of_asking(llm):

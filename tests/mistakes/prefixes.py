@@ -187,6 +187,20 @@ MISTAKES: Table = {
             "test_task_3_a_shared_page_is_copied_before_it_is_written",
         ),
         Mistake(
+            "the last page is lost, because it is not full",
+            TABLES,
+            "        self._keep_end(state)\n",
+            "",
+            "test_task_3_the_end_of_a_prefix_is_given_up_before_its_beginning",
+        ),
+        Mistake(
+            "the computed tokens are forgotten before the end is kept",
+            TABLES,
+            "        self._keep_end(state)\n",
+            "        state.computed = 0\n        self._keep_end(state)\n",
+            "test_task_3_the_end_of_a_prefix_is_given_up_before_its_beginning",
+        ),
+        Mistake(
             "the first page of a prefix is released first",
             TABLES,
             "        while state.pages:\n            self._give_back(state.pages.pop())\n",

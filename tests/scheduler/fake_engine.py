@@ -89,6 +89,13 @@ class FakeEngine:
         for row in plan.rows:
             self._write(row, [GARBAGE] * len(row.token_ids))
 
+    def fail(self, plan: Plan) -> None:
+        """A forward pass that fails before its copies are made."""
+        self.spoil(plan)
+        for _, target in plan.copies:
+            for offset in range(plan.rows[0].page_size):
+                self._memory[target * plan.rows[0].page_size + offset] = GARBAGE
+
     def plan_ahead(self) -> None:
         """The next plan, where it does not depend on the open one. It may write while pages change owners."""
         plan = self.scheduler.plan_ahead()

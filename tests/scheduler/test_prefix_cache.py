@@ -19,21 +19,20 @@ def engine_of(num_pages: int = 50, **options: object) -> FakeEngine:
 
 
 @pytest.mark.parametrize("length", [3 * SIZE - 1, 3 * SIZE, 3 * SIZE + 1])
-def test_the_same_prompt_again_computes_at_least_its_last_token(length: int) -> None:
+def test_the_same_prompt_again_computes_its_last_token_only(length: int) -> None:
     engine = engine_of()
     prompt = list(range(length))
     first = engine.add(prompt)
     engine.run()
     again = engine.add(prompt)
     plan = engine.step()
-    full = (length - 1) // SIZE * SIZE
-    assert (first.cached_tokens, again.cached_tokens) == (0, full)
-    assert [(row.start, row.logits) for row in plan.rows] == [(full, 1)]
+    assert (first.cached_tokens, again.cached_tokens) == (0, length - 1)
+    assert [(row.start, row.logits) for row in plan.rows] == [(length - 1, 1)]
     engine.run()
     assert again.output_ids == first.output_ids
     assert_answer(again)
     counters = engine.scheduler.counters
-    assert (counters.prefix_queries, counters.prefix_hits) == (2 * length, full)
+    assert (counters.prefix_queries, counters.prefix_hits) == (2 * length, length - 1)
     assert counters.recomputed_tokens == 0
     assert_at_rest(engine, 50)
 
@@ -116,8 +115,11 @@ def test_the_least_recently_used_pages_are_reused_first() -> None:
 def test_pages_that_nothing_finds_are_reused_before_older_ones_that_can_be_found() -> None:
     engine = engine_of(num_pages=3, watermark=0)
     engine.add([1] * 5, max_tokens=1)  # a full page and one with a single token
-    engine.add([2] * 2, max_tokens=2)  # ends later, without a full page
     engine.run()
+    cancelled = engine.add([2] * 2)  # has the third page, and no token in it
+    engine.plan()
+    engine.scheduler.discard(engine.plans[-1])
+    assert cancelled.computed == 0
     engine.add([3] * 5, max_tokens=1)
     engine.run()
     again = engine.add([1] * 5, max_tokens=1)
@@ -155,11 +157,11 @@ def test_a_prompt_that_is_scored_finds_no_page_and_its_pages_are_found() -> None
     for scores_prompt in (True, True, False):
         engine.add(range(11), scores_prompt=scores_prompt)
         engine.run()
-    assert [state.cached_tokens for state in engine.states] == [0, 0, 8]
+    assert [state.cached_tokens for state in engine.states] == [0, 0, 10]
     for state in engine.states:
         assert_answer(state)
     counters = engine.scheduler.counters
-    assert (counters.prefix_queries, counters.prefix_hits) == (11, 8)
+    assert (counters.prefix_queries, counters.prefix_hits) == (11, 10)
 
 
 def test_a_scored_prompt_that_loses_its_pages_after_its_first_token_finds_them_again() -> None:
@@ -174,14 +176,14 @@ def test_a_scored_prompt_that_loses_its_pages_after_its_first_token_finds_them_a
 
 
 def test_all_answers_to_a_prompt_keep_its_salt() -> None:
-    """Also where the first page is full only after the split."""
+    """Also where the first page is full only after the split. Without it the two share their prompt only."""
     engine = engine_of()
     engine.add([1] * 3, max_tokens=6, salt="tenant", choices=2)
     engine.run()
-    for state in list(engine.states):
+    for state, without in zip(list(engine.states), (0, 3), strict=True):
         known = [*state.prompt_ids, *state.output_ids]
         number = len(engine.states)
         engine.add(known)
         engine.add(known, salt="tenant", choices=2)
         engine.run()
-        assert [state.cached_tokens for state in engine.states[number:]] == [0, 8, 8]
+        assert [state.cached_tokens for state in engine.states[number:]] == [without, 8, 8]

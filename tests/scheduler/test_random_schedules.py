@@ -97,7 +97,7 @@ class Schedules(RuleBasedStateMachine):
     def fail_a_step(self) -> None:
         plan = self.plan(2, 1)
         if plan.rows:
-            self.engine.spoil(plan)
+            self.engine.fail(plan)
             failed = self.scheduler.discard(plan)
             assert failed == [row.state for row in plan.rows]
 

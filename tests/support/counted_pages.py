@@ -23,6 +23,9 @@ class CountedPages:
         state.pages.extend(range(needed))
         return True
 
+    def copy_beginning(self, state: RequestState) -> None:
+        """No page has tokens."""
+
     def grow(self, state: RequestState, copies: list[tuple[int, int]]) -> bool:
         return True
 

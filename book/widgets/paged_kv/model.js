@@ -1,4 +1,4 @@
-// A pool of pages with owners, an index that finds full pages by their tokens, and the page tables of requests.
+// A pool of pages with owners, an index that finds pages by their tokens, and the page tables of requests.
 // The rules are those of PagePool, PrefixIndex and PageTables in src/tiny_llm; a test drives both alike.
 
 export const PAGES = 12;
@@ -24,7 +24,9 @@ export function start() {
     blank: Array.from({ length: PAGES }, (_, i) => PAGES - 1 - i), // a stack: the lowest ids are taken first
     kept: [], // free pages whose content can still be found, in the order of their release
     entries: {}, // name of a full page -> { page, parent, content }
-    names: Array(PAGES).fill(null), // of the pages that can be found
+    names: Array(PAGES).fill(null), // of the full pages that can be found
+    newest: {}, // name of a page -> the newest page after it
+    ends: Array(PAGES).fill(null), // name of the page before, of pages that are not full and can be found
     content: Array.from({ length: PAGES }, () => []), // token ids that were written
     requests: [], // { name, tokens, prompt, choice, pages, registered, cached }
     added: 0, // requests with the common beginning
@@ -111,6 +113,7 @@ export function finish(pool, name) {
   const next = copy(pool);
   const request = of(next, name);
   const before = next.kept.length;
+  if (request.tokens.length % PAGE_SIZE) remember(next, request, request.tokens.length);
   for (const page of [...request.pages].reverse()) giveBack(next, page);
   next.requests = next.requests.filter((each) => each !== request);
   const kept = next.kept.slice(before);
@@ -179,11 +182,41 @@ function register(pool, request) {
   const chained = keys(request.tokens, full);
   for (let number = request.registered; number < full; number++) {
     const [name, page] = [hex(chained[number + 1]), request.pages[number]];
-    if (name in pool.entries || pool.names[page] !== null) continue;
-    pool.entries[name] = { page, parent: hex(chained[number]), content: String(part(request.tokens, number)) };
-    pool.names[page] = name;
+    if (!(name in pool.entries) && pool.names[page] === null) {
+      pool.entries[name] = { page, parent: hex(chained[number]), content: String(part(request.tokens, number)) };
+      pool.names[page] = name;
+    }
+    if (canBeFound(pool, page)) remember(pool, request, (number + 1) * PAGE_SIZE);
   }
   request.registered = full;
+}
+
+const canBeFound = (pool, page) => pool.names[page] !== null || pool.ends[page] !== null;
+
+// The page of the last of `stop` tokens is the newest after those before it. An end that was becomes blank.
+function remember(pool, request, stop) {
+  const number = Math.floor((stop - 1) / PAGE_SIZE);
+  const page = request.pages[number];
+  const parent = hex(keys(request.tokens, number).at(-1));
+  const before = pool.newest[parent];
+  if (before !== undefined && before !== page && pool.ends[before] !== null) {
+    forget(pool, before);
+    if (pool.kept.includes(before)) {
+      pool.kept = pool.kept.filter((each) => each !== before);
+      pool.blank.push(before);
+      pool.content[before] = [];
+    }
+  }
+  pool.newest[parent] = page;
+  pool.ends[page] = pool.names[page] === null ? parent : null;
+}
+
+function forget(pool, page) {
+  const name = pool.names[page];
+  const parent = name === null ? pool.ends[page] : pool.entries[name].parent;
+  if (pool.newest[parent] === page) delete pool.newest[parent];
+  if (name !== null) delete pool.entries[name];
+  pool.names[page] = pool.ends[page] = null;
 }
 
 function take(pool, evicted) {
@@ -192,8 +225,7 @@ function take(pool, evicted) {
     page = pool.kept.shift();
     evicted.push(page);
   }
-  if (pool.names[page] !== null) delete pool.entries[pool.names[page]];
-  pool.names[page] = null;
+  forget(pool, page);
   pool.content[page] = [];
   pool.owners[page] = 1;
   return page;
@@ -206,7 +238,7 @@ function share(pool, page) {
 
 function giveBack(pool, page) {
   if (--pool.owners[page] > 0) return;
-  if (pool.names[page] !== null) pool.kept.push(page);
+  if (canBeFound(pool, page)) pool.kept.push(page);
   else {
     pool.blank.push(page);
     pool.content[page] = [];

@@ -74,6 +74,13 @@ class PagePool:
             else:
                 self._blank.append(page)
 
+    def blank(self, page: int) -> None:
+        """Nobody wants the content of a page any more: if it is kept, it becomes blank."""
+        self._check_id(page)
+        if page in self._kept:
+            del self._kept[page]
+            self._blank.append(page)
+
     def check(self) -> None:
         """Raise AssertionError unless each page is in one state: used, blank or kept."""
         free = [*self._blank, *self._kept]

@@ -1,16 +1,16 @@
 """A conversation with an `LLM`: the KV cache is kept, and a full context drops the oldest turns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..checks.types import check_text, check_type
-from ..errors import RefusedArgument, UnsupportedError, calling
-from ..generate import stream_generate
-from ..generation.defaults import MAX_TOKENS
-from ..generation.generation import Generation
+from ..engine import Engine, EngineRequest
+from ..engine.requests import engine_for, make_requests
+from ..engine.stream import Stream
+from ..errors import RefusedArgument, calling
+from ..generation.loaded import LoadedModel
 from ..generation.messages import render_prompt
-from ..generation.prompt_cache import PromptCache
 from ..generation.result import Result
-from ..generation.stream import Stream
+from ..generation.text import encode_prompt
 from ..llm import LLM
 from ..sampling.params import GREEDY, Sampling
 from .conversation import Conversation
@@ -23,7 +23,7 @@ class ChatSession:
         session.ask("My name is Emma.")
         session.ask("What is my name?").text
 
-    The KV cache is kept between turns: `result.statistics.cached_tokens` tokens of a prompt came from it.
+    Keys and values are kept between turns: `result.statistics.cached_tokens` tokens of a prompt had theirs.
     `turns` are pairs of question and answer, the oldest first; when the context is full the oldest are
     dropped, and `dropped_turns` counts them. Use a session from one thread at a time.
     """
@@ -32,12 +32,10 @@ class ChatSession:
         check_type("ChatSession", "llm", llm, LLM, "an LLM")
         check_text("ChatSession", "system", system)
         check_type("ChatSession", "enable_thinking", enable_thinking, bool, "a bool")
-        if llm.has_draft_model:
-            raise UnsupportedError("ChatSession", "llm", "one with a draft model", "one without")
         self._llm = llm
         self._system = system
         self._enable_thinking = enable_thinking
-        self._prompt_cache = PromptCache()
+        self._engine = SessionEngine(llm)
         self._turn: TurnStream | None = None
         self._conversation = self._new_conversation()
         with calling("ChatSession"):  # refuse a bad system message before the first question
@@ -96,9 +94,9 @@ class ChatSession:
         self._conversation = self._new_conversation()
 
     def close(self) -> None:
-        """Free the KV cache; another question processes all turns again."""
+        """Free keys and values; another question processes all turns again."""
         self._finish_open_turn()
-        self._prompt_cache.close()
+        self._engine.close()
 
     def _new_conversation(self) -> Conversation:
         llm, enable_thinking = self._llm, self._enable_thinking  # not `self`: a cycle would hold the memory
@@ -122,21 +120,15 @@ class ChatSession:
         check_type("", "sampling", sampling, Sampling, "a Sampling")
         limited = sampling.with_limits(max_tokens, stop)
         self._finish_open_turn()
+        prompt = self._conversation.prompt_for(question, limited.max_tokens).text
         try:
-            generation = stream_generate(
-                llm.model,
-                llm.tokenizer,
-                self._conversation.prompt_for(question, limited.max_tokens).text,
-                sampling=limited.with_limits(limited.max_tokens or MAX_TOKENS, None).with_seed(),
-                logprobs=logprobs,
-                context=llm.context,
-                prompt_cache=self._prompt_cache,
-            )
+            ids = encode_prompt("", llm.models, llm.tokenizer, prompt, llm.context)
+            (request,) = make_requests(llm, [ids], limited, logprobs)
         except RefusedArgument as error:
             if error.argument == "prompt":
                 error.argument = "question"
             raise
-        self._turn = TurnStream(generation, llm.device, self._conversation, question)
+        self._turn = TurnStream(request, self._engine.running, self._conversation, question)
         return self._turn
 
     def _finish_open_turn(self) -> None:
@@ -146,11 +138,44 @@ class ChatSession:
         self._turn = None
 
 
+class SessionEngine:
+    """The engine that keeps keys and values from turn to turn, until a session and its streams are dropped.
+
+    An object of its own: a session and its streams refer to each other, and memory would wait for the garbage
+    collector.
+    """
+
+    def __init__(self, llm: LoadedModel):
+        self._llm = llm
+        self._engine: Engine | None = None
+
+    def running(self) -> Engine:
+        """The engine, started if it is not there."""
+        if self._engine is None or self._engine.failed:
+            self._engine = engine_for(self._llm, [self._llm.context], prefix_cache=True)
+        return self._engine
+
+    def close(self) -> None:
+        """End it, and free all keys and values."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class TurnStream(Stream):
     """An answer in pieces, which becomes a turn of its conversation when it ends."""
 
-    def __init__(self, generation: Generation, device: str, conversation: Conversation, question: str):
-        super().__init__(generation, device)
+    def __init__(
+        self,
+        request: EngineRequest,
+        start: Callable[[], Engine],
+        conversation: Conversation,
+        question: str,
+    ):
+        super().__init__(request, start, keeps_engine=True)
         self._conversation = conversation
         self._question = question
         self._open = True

@@ -119,7 +119,8 @@ def add_solution(parser: argparse.ArgumentParser) -> None:
     stages = "; ".join(f"{name}: {stage.summary}" for name, stage in LOADERS.items())
     group.add_argument(
         "--loader", choices=LOADERS,
-        help=f"stage of the course to run. {stages} (default: {DEFAULT_LOADER})",
+        help=f"a stage of the course, answered by its own loop. {stages} (default: the model of "
+        f"{DEFAULT_LOADER}, answered by the engine)",
     )  # fmt: skip
 
 

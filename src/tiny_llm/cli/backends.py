@@ -1,25 +1,32 @@
-"""Backends: one interface for generating text, implemented by our models and by mlx-lm."""
+"""Backends: one interface for generating text, for the engine, the loops of the course, and mlx-lm."""
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ..errors import ArgumentError
+from ..chat.session import SessionEngine
+from ..engine.requests import engine_for, make_requests, request_length
+from ..engine.stream import Stream
+from ..errors import ArgumentError, calling
 from ..generate import stream_generate
 from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
+from ..generation.loaded import LoadedModel
 from ..generation.messages import render_prompt
-from ..generation.prompt_cache import PromptCache
-from ..generation.protocols import has_kv_cache
-from ..generation.text import shortest_context
+from ..generation.options import FORMAT
+from ..generation.text import encode_prompt, shortest_context
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
+from ..runtime.kernel_cache import kernel_cache
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from .exit_codes import Refusal
-from .prefill_progress import PrefillReporter
+from .prefill_progress import PrefillReporter, prefill_progress
 
+Answer = Stream | Generation  # pieces of text, and their `result`
 Messages = Sequence[dict[str, str]]
 
 
@@ -41,14 +48,12 @@ class Backend(ABC):
         prompt: str,
         sampling: Sampling,
         progress: Progress,
-        prompt_cache: PromptCache | None = None,
         grammar: Grammar | None = None,
-    ) -> Generation:
+    ) -> Answer:
         """Start an answer to a rendered prompt; ArgumentError for one that does not fit."""
 
-    def make_prompt_cache(self) -> PromptCache | None:
-        """A KV cache to pass from turn to turn; None if every prompt is processed from its start."""
-        return None
+    def keep_prompts(self) -> None:  # noqa: B027 - nothing is kept by default
+        """From now on, the beginning of a prompt is not computed again after one that begins alike."""
 
     def count_tokens(self, prompt: str) -> int:
         return len(self.tokenizer.encode(prompt, add_special_tokens=False))
@@ -69,8 +74,32 @@ class Backend(ABC):
             raise Refusal(f"--enable-thinking: {error.reason}") from error
 
 
-class TinyLlmBackend(Backend):
-    """One of our models, with or without a draft model for speculative decoding."""
+class EngineBackend(Backend):
+    """One of our models, answered by an engine."""
+
+    def __init__(self, llm: LoadedModel, description: dict[str, Any]):
+        super().__init__(llm.tokenizer, description, llm.context)
+        self.llm, self.model = llm, llm.model
+        self._kept: SessionEngine | None = None
+
+    def keep_prompts(self) -> None:
+        self._kept = SessionEngine(self.llm)
+
+    def generate(
+        self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
+    ) -> Stream:
+        llm = self.llm
+        ids = encode_prompt("", llm.models, self.tokenizer, prompt, self.context)
+        with calling("", **FORMAT):
+            (request,) = make_requests(llm, [ids], sampling, response_format=grammar)
+        request = replace(request, progress=prefill_progress(progress, kernel_cache()))
+        if self._kept is not None:
+            return Stream(request, self._kept.running, keeps_engine=True)
+        return Stream(request, partial(engine_for, llm, [request_length(request)]))
+
+
+class CourseBackend(Backend):
+    """A model of a stage of the course, answered by its loops, with or without a draft model."""
 
     def __init__(
         self,
@@ -84,17 +113,8 @@ class TinyLlmBackend(Backend):
         self.model = model
         self._draft = draft
 
-    def make_prompt_cache(self) -> PromptCache | None:
-        can_cache = self._draft is None and has_kv_cache(self.model)
-        return PromptCache() if can_cache else None
-
     def generate(
-        self,
-        prompt: str,
-        sampling: Sampling,
-        progress: Progress,
-        prompt_cache: PromptCache | None = None,
-        grammar: Grammar | None = None,
+        self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
     ) -> Generation:
         model = PrefillReporter(self.model, progress)
         generation = stream_generate(
@@ -104,7 +124,6 @@ class TinyLlmBackend(Backend):
             sampling=sampling.with_limits(sampling.max_tokens or MAX_TOKENS, None),
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
-            prompt_cache=prompt_cache,
             response_format=grammar,
         )
         model.total = generation.statistics.prompt_tokens

@@ -19,7 +19,7 @@ from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from ..sampling.params import Sampling
 from . import arguments, summary
-from .backends import TinyLlmBackend
+from .backends import EngineBackend
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Failure, Refusal
 from .output_files import output_file, print_json
@@ -103,10 +103,10 @@ def run(options: argparse.Namespace) -> int:
     done: dict[int, Result] = {}
     with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
+        assert isinstance(backend, EngineBackend)  # there is no --loader
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
-        device = backend.description["device"]
-        llm = LoadedModel(options.model, backend.model, backend.tokenizer, device, backend.context)
+        llm = backend.llm
         if options.batch_invariant:
             check_batch_invariant(llm)
         progress("preparing the prompts", 0, None)
@@ -179,7 +179,7 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 
 def render_prompts(
-    options: argparse.Namespace, questions: tuple[Question, ...], backend: TinyLlmBackend, longest: int
+    options: argparse.Namespace, questions: tuple[Question, ...], backend: EngineBackend, longest: int
 ) -> list[list[int]]:
     """The ids of the prompts of all questions, which are checked before any is answered."""
     prompts, wrong = [], []
@@ -202,14 +202,14 @@ def render_prompts(
     return prompts
 
 
-def render_prompt(question: Question, options: argparse.Namespace, backend: TinyLlmBackend) -> str:
+def render_prompt(question: Question, options: argparse.Namespace, backend: EngineBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
     conversation = question.messages or build_messages(options.system, [], question.prompt or "")
     return backend.render(conversation, options.enable_thinking)
 
 
-def encode_question(question: Question, prompt: str, backend: TinyLlmBackend, longest: int) -> list[int]:
+def encode_question(question: Question, prompt: str, backend: EngineBackend, longest: int) -> list[int]:
     """The ids of a prompt; a prompt, or a max_tokens, that does not fit is refused."""
     ids = encode_prompt("batch", [backend.model], backend.tokenizer, prompt)
     length = len(ids)

@@ -10,20 +10,21 @@ import mlx.core as mx
 from ..checks.arrays import dtype_name
 from ..course.model import build_model, load_model
 from ..errors import ArgumentError
-from ..generation.text import check_vocabularies, check_vocabulary_sizes
+from ..generation.loaded import LoadedModel
+from ..generation.text import check_vocabularies, check_vocabulary_sizes, shortest_context
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..runtime.gpu import AttentionChoice, default_attention
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
-from .backends import Backend, TinyLlmBackend
+from .backends import Backend, CourseBackend, EngineBackend
 from .device import check_kernels, choose_device, choose_dtype
 from .exit_codes import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Stage
 from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
 
-# Parameters that change logits, which neither a draft model nor mlx-lm has.
+# Parameters that change logits, which neither the course's draft model nor mlx-lm has.
 LOGITS_FLAGS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
 FORMAT_FLAGS = ("json_schema", "regex")
 SAMPLING_FLAGS = ("sampler_top_k", "sampler_top_p", "sampler_min_p", "seed")
@@ -53,8 +54,8 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
     except ArgumentError as error:  # limits of the seed and of stop strings, min_tokens above max_tokens
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     for name in LOGITS_FLAGS:
-        if getattr(options, name) and options.draft_model is not None:
-            raise Refusal(f"{flag(name)}: cannot be combined with --draft-model")
+        if getattr(options, name) and drafts_in_the_course(options):
+            raise Refusal(f"{flag(name)}: cannot be combined with --loader and --draft-model")
         # mlx-lm gives its processors a part of the prompt only, so lengths and counts would be wrong.
         if getattr(options, name) and options.solution == "mlx" and name != "repetition_penalty":
             raise Refusal(f"{flag(name)}: cannot be combined with --solution mlx")
@@ -66,8 +67,9 @@ def read_grammar(options: argparse.Namespace) -> Grammar | None:
     given = next((name for name in FORMAT_FLAGS if getattr(options, name) is not None), None)
     if given is None:
         return None
-    if options.draft_model is not None or options.solution == "mlx" or options.ignore_eos:
-        other = "--ignore-eos" if options.ignore_eos else "--draft-model or --solution mlx"
+    if drafts_in_the_course(options) or options.solution == "mlx" or options.ignore_eos:
+        drafts = "--loader and --draft-model" if drafts_in_the_course(options) else "--solution mlx"
+        other = "--ignore-eos" if options.ignore_eos else drafts
         raise Refusal(f"{flag(given)}: cannot be combined with {other}")
     try:
         if given == "regex":
@@ -79,6 +81,11 @@ def read_grammar(options: argparse.Namespace) -> Grammar | None:
         raise Refusal(f"{flag(given)}: {options.json_schema}: expected text in UTF-8") from error
     except OSError as error:
         raise Refusal(f"{flag(given)}: {options.json_schema}: {error.strerror}") from error
+
+
+def drafts_in_the_course(options: argparse.Namespace) -> bool:
+    """Whether the loop of week 3 speculates, which is for plain logits."""
+    return options.loader is not None and options.draft_model is not None
 
 
 def check_raw(options: argparse.Namespace) -> None:
@@ -105,8 +112,8 @@ def build_backend(options: argparse.Namespace, progress: Progress) -> Backend:
     return build_tiny_llm_backend(options, progress)
 
 
-def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> TinyLlmBackend:
-    """One of our models, and the draft model if one is named."""
+def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> EngineBackend | CourseBackend:
+    """One of our models, and the draft model if one is named; with --loader, as the course runs it."""
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     if options.draft_model is not None and not loader.has_cache:
         raise Refusal(
@@ -138,11 +145,16 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> T
             check_vocabularies("--draft-model", draft[1], tokenizer)
             check_vocabulary_sizes("--draft-model", draft[0], model)
     description = describe(options.model, options.solution, device, dtype) | {
-        "loader": options.loader or DEFAULT_LOADER,
+        "loader": options.loader,
         "flash_attention": flash,
         "draft_model": options.draft_model,
     }
-    return TinyLlmBackend(model, tokenizer, description, draft)
+    if options.loader is not None:
+        return CourseBackend(model, tokenizer, description, draft)
+    context = shortest_context([model] if draft is None else [model, draft[0]])
+    assert context is not None
+    small = None if draft is None else LoadedModel(options.draft_model, *draft, device, context)
+    return EngineBackend(LoadedModel(options.model, model, tokenizer, device, context, small), description)
 
 
 def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:

@@ -7,10 +7,9 @@ from contextlib import suppress
 from itertools import chain
 
 from ..chat.conversation import Conversation
-from ..generation.generation import Generation
 from ..loading import LoadError
 from . import arguments, standard_input, streams, summary
-from .backends import Backend
+from .backends import Answer, Backend
 from .build_backend import build_backend, read_sampling
 from .exit_codes import Refusal
 from .generate import PREPARING, as_refusal_of, start_generation
@@ -75,7 +74,7 @@ class Chat:
     def __init__(self, backend: Backend, options: argparse.Namespace):
         self._backend = backend
         self._options = options
-        self._prompt_cache = backend.make_prompt_cache()
+        backend.keep_prompts()
         self.reset()
         # Refuse a bad system message or limit before the first question.
         with as_refusal_of("--system"):
@@ -133,7 +132,7 @@ class Chat:
         else:
             print_dimmed(sentence)
 
-    def _begin(self, question: str) -> tuple[str, Generation]:
+    def _begin(self, question: str) -> tuple[str, Answer]:
         """The first piece of an answer, and the generation that yields the others."""
         with ProgressBar() as progress:
             progress(PREPARING, 0, None)
@@ -146,11 +145,10 @@ class Chat:
                 sampling,
                 progress,
                 source=SOURCE,
-                prompt_cache=self._prompt_cache,
             )
             return next(generation, ""), generation
 
-    def _report(self, question: str, text: str, dropped: int, generation: Generation | None) -> None:
+    def _report(self, question: str, text: str, dropped: int, generation: Answer | None) -> None:
         """Print what follows an answer; `generation` is None for one that was stopped."""
         if self._options.json and generation is not None:
             numbers = summary.fields(generation)

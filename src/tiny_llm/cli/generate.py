@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from itertools import chain
 
 from ..errors import ArgumentError
-from ..generation.generation import Generation
 from ..generation.messages import build_messages
-from ..generation.prompt_cache import PromptCache
 from ..loading.progress import Progress
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from . import arguments, summary
-from .backends import Backend
+from .backends import Answer, Backend
 from .build_backend import build_backend, check_raw, flag, read_grammar, read_sampling
 from .exit_codes import Refusal
 from .output_files import print_json
@@ -105,13 +103,12 @@ def start_generation(
     progress: Progress,
     *,
     source: str = "--prompt",
-    prompt_cache: PromptCache | None = None,
     grammar: Grammar | None = None,
-) -> Generation:
+) -> Answer:
     """Start an answer; a prompt or a length that does not fit into the context, or a grammar, is refused."""
     with as_refusal_of(source, "" if grammar is None else flag(grammar.kind)):
-        generation = backend.generate(prompt, sampling, progress, prompt_cache, grammar)
-    length, requested = generation.statistics.prompt_tokens, sampling.max_tokens
+        generation = backend.generate(prompt, sampling, progress, grammar)
+    length, requested = generation.result.statistics.prompt_tokens, sampling.max_tokens
     if requested is not None and requested > backend.context - length:
         raise Refusal(
             f"--max-tokens: got {requested}, expected at most {backend.context - length}: "

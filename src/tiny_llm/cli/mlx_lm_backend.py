@@ -13,7 +13,6 @@ import mlx.core as mx
 
 from ..generation.defaults import MAX_TOKENS, prefill_chunk
 from ..generation.generation import Generation
-from ..generation.prompt_cache import PromptCache
 from ..generation.text import TextStream, encode_prompt, end_tokens, new_detokenizer
 from ..generation.tokens import refuse_nan
 from ..loading.progress import Progress
@@ -42,12 +41,7 @@ class MlxLmBackend(Backend):
         self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
     def generate(
-        self,
-        prompt: str,
-        sampling: Sampling,
-        progress: Progress,
-        prompt_cache: PromptCache | None = None,
-        grammar: Grammar | None = None,
+        self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
     ) -> Generation:
         """Start an answer; the command refuses a grammar for mlx-lm's models."""
         from mlx_lm.generate import generate_step

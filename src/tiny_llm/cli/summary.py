@@ -4,16 +4,17 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generation.generation import Generation
+from .backends import Answer
 
 ATTENTION = {True: "flash attention", "mlx": "attention of MLX", False: "grouped attention"}
 
 
-def fields(generation: Generation) -> dict[str, Any]:
+def fields(generation: Answer) -> dict[str, Any]:
     """The statistics of an answer, for JSON."""
-    statistics = generation.statistics
+    result = generation.result
+    statistics = result.statistics
     return {
-        "finish_reason": generation.finish_reason,
+        "finish_reason": result.finish_reason,
         "prompt_tokens": statistics.prompt_tokens,
         "cached_tokens": statistics.cached_tokens,
         "generated_tokens": statistics.generated_tokens,
@@ -24,7 +25,7 @@ def fields(generation: Generation) -> dict[str, Any]:
     }
 
 
-def statistics_line(generation: Generation) -> str:
+def statistics_line(generation: Answer) -> str:
     """The same as one line of text."""
     found = fields(generation)
     cached = f" ({found['cached_tokens']} cached)" if found["cached_tokens"] else ""

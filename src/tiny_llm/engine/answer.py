@@ -66,6 +66,11 @@ class Answer:
         other.started_at, other.prompt_scores = self.started_at, self.prompt_scores
         return other
 
+    def report(self, computed: int) -> None:
+        """So many tokens are computed; those of an answer that is computed again do not count."""
+        if self.request.progress is not None and self._first_token_at is None:
+            self.request.progress(computed, len(self.request.prompt_ids))
+
     @property
     def may_draft(self) -> bool:
         """Whether the next call of `propose` may return any."""

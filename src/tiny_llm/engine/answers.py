@@ -177,6 +177,9 @@ class Answers:
             plan, {state: [each.token_id for each in kept] for state, kept in tokens.items()}
         )
         self._recorder.add_step(plan)
+        for row in plan.rows:
+            if row.is_prefill and row.state in self._by_state:
+                self._by_state[row.state].report(row.stop)
         drafted = {row.state: len(row.drafts) for row in plan.rows}
         for state, kept in tokens.items():
             try:

@@ -16,9 +16,11 @@ from ..checks.types import check_function, check_number, check_size, check_type
 from ..errors import ArgumentError, EngineFailed, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
+from ..models.packed import has_paged_kernel
 from ..runtime.device import check_process, on_device
 from ..scheduler import Plan, Scheduler
 from .answers import Admission, Answers
+from .dense import DenseRunner
 from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
 from .mailbox import Mailbox
 from .pace import Pace
@@ -54,10 +56,11 @@ class Engine:
         vLLM: max_num_batched_tokens.
     max_running, max_waiting: answers at a time, and requests that may wait; a further one is a `QueueFull`.
         vLLM: max_num_seqs for the first.
-    page_size: tokens of a page; prompts share whole pages.
+    page_size: tokens of a page; prompts that begin alike share whole pages, and copy the rest.
     prefix_cache: keep the pages of finished requests until they are needed, for prompts that begin alike.
     lookup: draft tokens from the text so far, and verify them in one step; the answers stay the same.
-    grows: allocate pages when they are first used, instead of all at once.
+    grows: allocate pages when they are first used, instead of all at once; and dense caches instead of pages
+        where these have no kernel: on a GPU, and for a model without FlashAttention.
     batch_invariant: the bits of an answer's logits do not depend on other requests. Slower; CPU only.
     draft: a small model with the same vocabulary, or its name, that drafts up to `draft_tokens` tokens a step
         where that pays: greedy answers stay the same, sampled ones keep their distribution.
@@ -96,8 +99,6 @@ class Engine:
         if max_context is not None and max_context > self.llm.context:
             expected = f"at most the model's {self.llm.context}"
             raise ArgumentError("Engine", "max_context", max_context, expected)
-        if grows and draft is not None:
-            raise ArgumentError("Engine", "grows", grows, "False with a draft model")
         context = max_context or self.llm.context
         self._draft_llm = None if draft is None else draft_llm(draft, self.llm, context, draft_tokens)
         with on_device(self.llm.device):
@@ -122,6 +123,7 @@ class Engine:
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
         self._grows = grows
+        self._prefix_cache = prefix_cache
         self._batch_invariant = batch_invariant
         self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
@@ -196,12 +198,15 @@ class Engine:
 
     def _make_steps(self) -> Steps:
         with on_device(self.llm.device):
-            runner = Runner(
-                self.llm.model, self.pool, grows=self._grows, batch_invariant=self._batch_invariant
-            )
+            model, grows = self.llm.model, self._grows
+            runner: Runner | DenseRunner
+            if grows and not has_paged_kernel(model):
+                runner = DenseRunner(model, keeps=int(self._prefix_cache))
+            else:
+                runner = Runner(model, self.pool, grows=grows, batch_invariant=self._batch_invariant)
             if self._draft_llm is None:
                 return Steps(self.llm, runner)
-            draft_model = DraftModel(self._draft_llm.model, self.pool, self.llm.model)
+            draft_model = DraftModel(self._draft_llm.model, self.pool, model, grows=grows)
             return Steps(self.llm, runner, draft_model)
 
     def _serve(self) -> None:

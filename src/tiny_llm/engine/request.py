@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import Literal
 
-from ..checks.types import check_number, check_size, check_text, check_type
+from ..checks.types import check_function, check_number, check_size, check_text, check_type
 from ..errors import ArgumentError
 from ..generation.result import TokenLogprobs
 from ..sampling.grammar import Grammar
@@ -33,6 +33,8 @@ class EngineRequest:
     deadline: seconds after which the request ends, wherever it is.
     salt: prompts with different salts share no cached pages.
     id: for logs; need not be unique.
+    progress: called with the tokens of the prompt that are computed, and their total, after each step that
+        computes some; from the engine's thread, for which it must not wait.
     """
 
     prompt_ids: Sequence[int]
@@ -44,6 +46,7 @@ class EngineRequest:
     deadline: float | None = None
     salt: str = ""
     id: str = ""
+    progress: Callable[[int, int], object] | None = None
 
     def __post_init__(self) -> None:
         name = "EngineRequest"
@@ -58,6 +61,8 @@ class EngineRequest:
         if (self.prompt_logprobs or 0) > MOST_PROMPT_LOGPROBS:
             most = f"at most {MOST_PROMPT_LOGPROBS}"
             raise ArgumentError(name, "prompt_logprobs", self.prompt_logprobs, most)
+        if self.progress is not None:
+            check_function(name, "progress", self.progress)
         if self.grammar is not None:
             check_type(name, "grammar", self.grammar, Grammar, "a Grammar")
         if self.deadline is not None:

@@ -81,12 +81,12 @@ def _size_of(model: Any, page_size: int, num_pages: int) -> PoolSize:
     return PoolSize(layers, attention.num_kv_heads, attention.head_dim, model.precision, page_size, num_pages)
 
 
-def batch_memory(model: Any, lengths: Sequence[int], batch_size: int) -> int:
+def batch_memory(model: Any, lengths: Sequence[int], batch_size: int, draft_model: Any = None) -> int:
     """Bytes for the pages of the longest `batch_size` requests of these numbers of tokens.
 
     At most a fifth of the machine's memory, but enough for the longest one.
     """
-    page = pool_size(model, PAGE_SIZE, PAGE_SIZE, None).page_bytes
+    page = pool_size(model, PAGE_SIZE, PAGE_SIZE, None, draft_model).page_bytes
     pages = sorted((-(-length // PAGE_SIZE) for length in lengths), reverse=True)[:batch_size]
     spare = -(-len(pages) // 4)  # what the scheduler leaves free when it starts a request
     most = int(DEFAULT_SHARE * machine_memory()) // page

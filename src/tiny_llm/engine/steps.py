@@ -18,6 +18,7 @@ from ..sampling.rows import Drawn, GreedyStep, RowSampler, RowStep, start_rows
 from ..scheduler import Plan, RequestState, Row
 from .answer import take_prompt_scores
 from .answers import Answers, Samplers
+from .dense import DenseRunner
 from .sizes import PoolSize
 
 # For each request, the distributions [k, V] that its drafts were drawn from; None for those of a greedy one.
@@ -40,9 +41,7 @@ class Runner:
 
         `token_ids` are those of all rows, if they are not computed yet.
         """
-        if self._grows:
-            self._reserve(plan)
-        self.copy_pages(plan.copies)
+        self.prepare(plan)
         requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
         return self.run(requests, token_ids)
 
@@ -51,9 +50,14 @@ class Runner:
         """Whether the last logits can be started without waiting: a CPU takes some fifty operations ahead."""
         return self._blocks.found or computes_on_gpu()
 
-    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy pages, each from the first to the second of a pair."""
-        self.storage.copy_pages(copies)
+    def prepare(self, plan: Plan) -> None:
+        """Make the pages of a plan, and copy those that it says. What grows does so by 1.5x: so a page is
+        copied at most three times."""
+        needed = 1 + max(page for row in plan.rows for page in row.pages)
+        if self._grows and needed > self.storage.num_pages:
+            wanted = max(needed, self.storage.num_pages * 3 // 2)
+            self.storage.grow(min(wanted, self._size.num_pages))
+        self.storage.copy_pages(plan.copies)
 
     def run(self, requests: Sequence[PackedRequest], token_ids: mx.array | None = None) -> mx.array:
         """The logits [R, V] that the requests want, in order; nothing is evaluated."""
@@ -65,13 +69,6 @@ class Runner:
         del self.storage  # there may be no room for both
         mx.clear_cache()
         self.storage = self._new_storage()
-
-    def _reserve(self, plan: Plan) -> None:
-        """Make the pages of a plan. Grows by 1.5x, so that a page is copied at most three times."""
-        needed = 1 + max(page for row in plan.rows for page in row.pages)
-        if needed > self.storage.num_pages:
-            wanted = max(needed, self.storage.num_pages * 3 // 2)
-            self.storage.grow(min(wanted, self._size.num_pages))
 
     def _new_storage(self) -> PagedStorage:
         size = self._size
@@ -132,9 +129,9 @@ class DraftModel:
     copies, preemption and rejected drafts need no second book. Everything here belongs to one thread.
     """
 
-    def __init__(self, model: Any, size: PoolSize, verifier: Any):
+    def __init__(self, model: Any, size: PoolSize, verifier: Any, *, grows: bool = False):
         assert size.draft is not None
-        self._runner = Runner(model, size.draft)
+        self._runner = Runner(model, size.draft, grows=grows)
         self._vocabulary: int = verifier.vocab_size  # the two may differ in padding
 
     def forget(self) -> None:
@@ -144,7 +141,7 @@ class DraftModel:
     def fill(self, plan: Plan, samplers: Mapping[RequestState, RowSampler]) -> DraftProbs:
         """Replace the placeholders of these requests by drafts, and compute all rows of the plan."""
         rows = [row for row in plan.rows if row.state in samplers]
-        self._runner.copy_pages(plan.copies)
+        self._runner.prepare(plan)
         first = [
             _request(row, row.token_ids[: len(row.token_ids) - len(row.drafts)], row.start, 1)
             if row.state in samplers
@@ -188,7 +185,7 @@ class Steps:
     The device is taken for one step at a time, so that an engine on another device has its turn.
     """
 
-    def __init__(self, llm: LoadedModel, runner: Runner, draft_model: DraftModel | None = None):
+    def __init__(self, llm: LoadedModel, runner: Runner | DenseRunner, draft_model: DraftModel | None = None):
         self._llm = llm
         self.runner = runner
         self._draft_model = draft_model

@@ -17,14 +17,29 @@ class LoadedModel:
     """A model and its tokenizer on a device, "cpu" or "gpu".
 
     context: maximum number of tokens of a prompt and its answer.
+    draft: a small model with the same vocabulary, which drafts for this one.
     """
 
-    def __init__(self, name: str, model: Any, tokenizer: Any, device: str, context: int):
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tokenizer: Any,
+        device: str,
+        context: int,
+        draft: "LoadedModel | None" = None,
+    ):
         self.name = name
         self.model = model
         self.tokenizer = tokenizer
         self.device = device
         self.context = context
+        self.draft = draft
+
+    @property
+    def models(self) -> list[Any]:
+        """The model, and the one that drafts."""
+        return [self.model] if self.draft is None else [self.model, self.draft.model]
 
     @property
     def family(self) -> str:

@@ -15,6 +15,8 @@ from ..attention import paged_attention
 from ..cache.storage import PagedStorage
 from ..runtime.batch_invariance import batch_invariant
 from ..runtime.extension import cpu_kernels, load_extension
+from ..runtime.gpu import computes_on_gpu
+from .cached_attention import attend_flash
 from .cpu_block import fused_operation
 from .layers import TransformerBlock
 from .weights import multiply
@@ -96,6 +98,11 @@ class PackedBlocks:
             self._operations = None if None in found else found
             self._table = table
         return self._operations
+
+
+def has_paged_kernel(model: Any) -> bool:
+    """Whether attention over pages is a kernel for this model on MLX's default device."""
+    return not computes_on_gpu() and model.layers_inner[0].self_attn.ops.attend is attend_flash
 
 
 def packed_logits(

@@ -55,6 +55,21 @@ class PageTables:
         self._allocate(state, new)
         return True
 
+    def copy_beginning(self, state: RequestState) -> None:
+        """After `start`: find a cached page that begins like the first new one. The plan copies its tokens.
+
+        The cached page stays as it is. It is never a new page of the request: the index forgot those.
+        """
+        state.beginning = None
+        if self._index is None or state.must_score:
+            return
+        number, last = state.registered, len(state.token_ids) - 1  # the last token is computed
+        found = self._index.find_beginning(state.keys, state.token_ids, number, last, state.salt)
+        if found is not None:
+            page, common = found
+            state.beginning = page, state.pages[number]
+            state.computed += common
+
     def grow(self, state: RequestState, copies: Copies, ahead: int = 0) -> bool:
         """Make room for the next token, in a page without other owners; False if no page is free for that.
 
@@ -95,6 +110,8 @@ class PageTables:
             for number in range(state.registered, full):
                 page = state.pages[number]
                 self._index.register(page, state.keys, state.token_ids, number, state.salt)
+                if page in self._index:  # or another page has the same tokens
+                    self._remember(state, (number + 1) * self.pool.page_size)
         state.registered = full
 
     def share(self, state: RequestState) -> None:
@@ -104,6 +121,7 @@ class PageTables:
 
     def release(self, state: RequestState) -> None:
         """Give back all pages, the last one first: the end of a prefix is useless without its beginning."""
+        self._keep_end(state)
         while state.pages:
             self._give_back(state.pages.pop())
         state.computed = 0
@@ -112,7 +130,12 @@ class PageTables:
         """No free page has a content that can be found."""
         if self._index is not None:
             for page in list(self._index):
-                self._index.forget(page)
+                self._forget(page)
+
+    def forget_copies(self, copies: Iterable[tuple[int, int]]) -> None:
+        """The targets may not have been written: they cannot be found."""
+        for _, page in copies:
+            self._forget(page)
 
     def check(self, owners: Iterable[RequestState]) -> None:
         """Raise AssertionError unless the owners of each page are the requests that list it."""
@@ -129,6 +152,25 @@ class PageTables:
     def _allocate(self, state: RequestState, number: int) -> None:
         for _ in range(number):
             state.pages.append(self._take())
+
+    def _keep_end(self, state: RequestState) -> None:
+        """Make the computed tokens after the last full page findable."""
+        if state.computed % self.pool.page_size:
+            self._remember(state, state.computed)
+
+    def _remember(self, state: RequestState, stop: int) -> None:
+        """Make the page of the last of `stop` computed tokens the newest one after those before it."""
+        if self._index is None:
+            return
+        page = state.pages[(stop - 1) // self.pool.page_size]
+        replaced = self._index.remember(page, state.keys, state.token_ids, stop, state.salt)
+        if replaced is not None:
+            self.pool.blank(replaced)
+
+    def _forget(self, page: int) -> None:
+        if self._index is not None:
+            self._index.forget(page)
+            self.pool.blank(page)
 
     def _take(self) -> int:
         page = self.pool.allocate()

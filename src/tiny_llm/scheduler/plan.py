@@ -82,7 +82,7 @@ class Counters:
     recomputed_tokens: int = 0  # computed again after a preemption
     preemptions: int = 0
     prefix_queries: int = 0  # prompt tokens of started requests
-    prefix_hits: int = 0  # those found in the cache
+    prefix_hits: int = 0  # those found in the cache, in shared or copied pages
     drafted_tokens: int = 0  # verified
     accepted_tokens: int = 0  # drafts that were right
 

@@ -136,6 +136,7 @@ def _start(
             break
         if not tables.start(state, spare=ceil(limits.watermark * places)):
             break
+        tables.copy_beginning(state)
         queues.start_next()
         places += state.choices
         state.prefill_end = len(state.token_ids)

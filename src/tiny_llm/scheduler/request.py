@@ -50,6 +50,7 @@ class RequestState:
     preemptions: int = field(default=0, init=False)
     furthest: int = field(default=0, init=False)  # tokens ever computed: below it, tokens are computed again
     prefill_end: int = field(default=0, init=False)  # number of tokens at its last start
+    beginning: tuple[int, int] | None = field(default=None, init=False)  # a page that its last start copies
     keys: list[bytes] = field(default_factory=list, init=False)  # of the prefix index, one for a full page
     registered: int = field(default=0, init=False)  # pages that were offered to the prefix index
 

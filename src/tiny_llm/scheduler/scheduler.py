@@ -99,6 +99,7 @@ class Scheduler:
             self._open = ahead._replace(expired=tuple(expired))
             return self._open
         rows, copies, preempted, started = choose(self._queues, self._tables, self._limits, bound)
+        copies += [state.beginning for state in started if state.beginning is not None]
         for state in started:
             if state.preemptions == 0:
                 state.cached_tokens = state.computed
@@ -168,12 +169,13 @@ class Scheduler:
         self._ahead = None
         for state in states:
             self.finish(state, reason)
+        self._tables.forget_copies(plan.copies)
         return states
 
     def finish(self, state: RequestState, reason: str = "stop") -> bool:
         """Give back the pages of a request, whenever; False if it had finished before.
 
-        Its full pages can be found by other requests until they are reused.
+        What is computed in them can be found by other requests until they are reused.
         """
         if state.status is Status.NEW:
             raise ArgumentError(
