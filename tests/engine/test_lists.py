@@ -276,7 +276,7 @@ def test_many_log_probabilities_of_a_token(llm):
 
 
 def test_memory_is_for_the_longest_requests_of_a_batch_and_bounded(llm):
-    page = batch_memory(llm.model, [1], 1) // 2  # one page, and one to spare
+    page = batch_memory(llm.model, [1], 1)
     lengths = [PAGE_SIZE, 3 * PAGE_SIZE, 2 * PAGE_SIZE + 1]
     assert batch_memory(llm.model, lengths, 2) == (3 + 3 + 1) * page
     assert batch_memory(llm.model, [100 * PAGE_SIZE] * 10**6, 10**6) <= DEFAULT_SHARE * machine_memory()

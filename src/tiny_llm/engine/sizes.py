@@ -59,9 +59,7 @@ def pool_size(
 
     The default takes at most a fifth of the machine's memory. A page has room for the tokens of both models.
     """
-    bytes_per_page = sum(
-        _size_of(each, page_size, 1).page_bytes for each in (model, draft_model) if each is not None
-    )
+    bytes_per_page = _page_bytes(model, page_size, draft_model)
     if kv_memory is None:
         wanted = DEFAULT_REQUESTS * -(-context // page_size)
         num_pages = min(wanted, int(DEFAULT_SHARE * machine_memory()) // bytes_per_page)
@@ -75,6 +73,12 @@ def pool_size(
     return replace(_size_of(model, page_size, num_pages), draft=draft)
 
 
+def _page_bytes(model: Any, page_size: int, draft_model: Any) -> int:
+    """The memory of a page of both models."""
+    models = [each for each in (model, draft_model) if each is not None]
+    return sum(_size_of(each, page_size, 1).page_bytes for each in models)
+
+
 def _size_of(model: Any, page_size: int, num_pages: int) -> PoolSize:
     attention = model.layers_inner[0].self_attn
     layers = len(model.layers_inner)
@@ -86,8 +90,10 @@ def batch_memory(model: Any, lengths: Sequence[int], batch_size: int, draft_mode
 
     At most a fifth of the machine's memory, but enough for the longest one.
     """
-    page = pool_size(model, PAGE_SIZE, PAGE_SIZE, None, draft_model).page_bytes
+    page = _page_bytes(model, PAGE_SIZE, draft_model)
     pages = sorted((-(-length // PAGE_SIZE) for length in lengths), reverse=True)[:batch_size]
+    if len(pages) == 1:  # no need to ask for the memory of the machine
+        return page * pages[0]
     spare = -(-len(pages) // 4)  # what the scheduler leaves free when it starts a request
     most = int(DEFAULT_SHARE * machine_memory()) // page
     return page * max(pages[0], min(sum(pages) + spare, most))
