@@ -1,6 +1,6 @@
 """Answers to one prompt: with and without a cache, with a draft model, and as a stream of text."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,6 @@ from .checks.types import check_function, check_size, check_type
 from .errors import ArgumentError, UnsupportedError, calling
 from .generation.defaults import prefill_chunk
 from .generation.generation import Generation
-from .generation.prompt_cache import PromptCache
 from .generation.protocols import (
     CREATE_KV_CACHE,
     CachedModel,
@@ -16,7 +15,6 @@ from .generation.protocols import (
     TokenizerProtocol,
     has_kv_cache,
 )
-from .generation.result import LogprobQueue, make_logprob_queue
 from .generation.speculative import speculative_tokens
 from .generation.text import (
     TextStream,
@@ -31,7 +29,6 @@ from .generation.text import (
 )
 from .generation.tokens import TokenSampler, cached_tokens, full_context_tokens
 from .sampler import Sampler
-from .sampling.grammar import Grammar, read_response_format, start_grammar
 from .sampling.params import GREEDY, Sampling
 from .sampling.processors import LogitsProcessor
 from .sampling.stop import StopStrings
@@ -121,20 +118,13 @@ def stream_generate(
     prefill_step: int | None = None,
     draft_model: CachedModel | None = None,
     draft_tokenizer: TokenizerProtocol | None = None,
-    logprobs: int | None = None,
-    context: int | None = None,
-    prompt_cache: PromptCache | None = None,
-    response_format: Grammar | Mapping[str, Any] | None = None,
 ) -> Generation:
     """Answer `prompt` piece by piece; the result also has statistics and the reason why the answer ended.
 
     The answer ends with an end token, before one of the `stop` strings, after `max_tokens` tokens, or at
-    the end of the context, which is that of the model or a shorter `context`. `max_tokens` and `stop`
-    replace those of `sampling` unless they are None. With `logprobs`, the result has the log probability of
-    each token and of the `logprobs` most probable tokens at its position. With a `prompt_cache`, which
-    belongs to one model, tokens of the prompt that are in it are not prefilled again. The prompt is processed
-    in chunks of `prefill_step` tokens; None is 512 on the CPU, 2048 on a GPU. With a `response_format`, a
-    `Grammar` or a JSON schema, the answer has this form. Errors in the arguments are raised here, not later.
+    the end of the model's context. `max_tokens` and `stop` replace those of `sampling` unless they are None.
+    The prompt is processed in chunks of `prefill_step` tokens; None is 512 on the CPU, 2048 on a GPU. Errors
+    in the arguments are raised here, not later. `LLM` does more: log probabilities, grammars, cached prompts.
     """
     check_model("stream_generate", "model", model)
     check_tokenizer("stream_generate", "tokenizer", tokenizer)
@@ -142,7 +132,7 @@ def stream_generate(
     check_type("stream_generate", "processors", processors, list | tuple, "a list of functions")
     for index, processor in enumerate(processors):
         check_function("stream_generate", f"processors[{index}]", processor)
-    for argument, size in (("prefill_step", prefill_step), ("max_tokens", max_tokens), ("context", context)):
+    for argument, size in (("prefill_step", prefill_step), ("max_tokens", max_tokens)):
         if size is not None:
             check_size("stream_generate", argument, size)
     prefill_step = prefill_step or prefill_chunk()
@@ -151,45 +141,21 @@ def stream_generate(
     models = [model]
     if draft_model is not None:
         check_model("stream_generate", "draft_model", draft_model, CREATE_KV_CACHE)
-        _check_draft(model, sampling, processors, logprobs, prompt_cache, response_format)
+        _check_draft(model, sampling, processors)
         check_vocabularies("stream_generate", draft_tokenizer or tokenizer, tokenizer)
         check_vocabulary_sizes("stream_generate", draft_model, model)
         models.append(draft_model)
-    if prompt_cache is not None:
-        check_type("stream_generate", "prompt_cache", prompt_cache, PromptCache, "a PromptCache")
-    if prompt_cache is not None and not has_kv_cache(model):
-        raise ArgumentError(
-            "stream_generate", "prompt_cache", "a PromptCache", "None: the model has no KV cache"
-        )
-    with calling("stream_generate", schema="response_format", grammar="response_format"):
-        grammar = None if response_format is None else read_response_format(response_format)
-        check_sampling("", limits, models, grammar)
-        state = None if grammar is None else start_grammar(tokenizer, grammar)
-    logprob_queue = make_logprob_queue("stream_generate", logprobs)
-    cached = 0
+    check_sampling("stream_generate", limits, models, None)
 
     def source(ids: list[int], limit: int) -> Iterator[int]:
         if draft_model is not None:
             return _speculate(draft_model, model, sampling, prefill_step, ids, limit)
-        sampler = TokenSampler.make(
-            sampling,
-            ids,
-            end_tokens(tokenizer),
-            processors=processors,
-            logprob_queue=logprob_queue,
-            grammar=state,
-        )
-        if prompt_cache is not None:
-            nonlocal cached
-            cached = prompt_cache.reuse(ids)
-            return prompt_cache.tokens(model, ids, sampler, limit, prefill_step=prefill_step)
+        sampler = TokenSampler.make(sampling, ids, end_tokens(tokenizer), processors)
         if has_kv_cache(model):
             return cached_tokens(model, ids, sampler, limit, prefill_step=prefill_step)
         return full_context_tokens(model, ids, sampler, limit)
 
-    generation = _begin("stream_generate", models, tokenizer, prompt, source, limits, context, logprob_queue)
-    generation.statistics.cached_tokens = cached
-    return generation
+    return _begin("stream_generate", models, tokenizer, prompt, source, limits)
 
 
 def _check_sampler(function: str, sampler: Sampler | None) -> None:
@@ -204,12 +170,10 @@ def _begin(
     prompt: str,
     source: TokenStream,
     sampling: Sampling = GREEDY,
-    context: int | None = None,
-    logprob_queue: LogprobQueue | None = None,
 ) -> Generation:
     """Check the prompt against all models that run on it, and start the answer."""
-    ids = encode_prompt(function, models, tokenizer, prompt, context)
-    limit = answer_limit(models, len(ids), sampling.max_tokens, context)
+    ids = encode_prompt(function, models, tokenizer, prompt)
+    limit = answer_limit(models, len(ids), sampling.max_tokens)
     text = TextStream(tokenizer.detokenizer)
     stops = StopStrings(sampling.stop)
     return Generation(
@@ -218,7 +182,6 @@ def _begin(
         sampling.ending_tokens(end_tokens(tokenizer)),
         stops,
         len(ids),
-        logprob_queue=logprob_queue,
         min_tokens=sampling.min_tokens,
     )
 
@@ -236,14 +199,7 @@ def _speculate(
     )
 
 
-def _check_draft(
-    model: Any,
-    sampling: Sampling,
-    processors: Sequence[LogitsProcessor],
-    logprobs: int | None,
-    prompt_cache: PromptCache | None,
-    response_format: object,
-) -> None:
+def _check_draft(model: Any, sampling: Sampling, processors: Sequence[LogitsProcessor]) -> None:
     if not has_kv_cache(model):
         raise ArgumentError(
             "stream_generate",
@@ -255,13 +211,7 @@ def _check_draft(
         raise UnsupportedError(
             "stream_generate", "sampling", sampling.changed_logits, "none with a draft model"
         )
-    if response_format is not None:
-        raise UnsupportedError("stream_generate", "response_format", "a grammar", "None with a draft model")
     if processors:
         raise UnsupportedError(
             "stream_generate", "processors", "logits processors", "none with a draft model"
         )
-    if logprobs is not None:
-        raise UnsupportedError("stream_generate", "logprobs", logprobs, "None with a draft model")
-    if prompt_cache is not None:
-        raise UnsupportedError("stream_generate", "prompt_cache", "a PromptCache", "None with a draft model")

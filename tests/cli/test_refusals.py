@@ -74,11 +74,7 @@ USAGE = [
     ("generate", ["--regex", "a", "--json-schema", "b"], "--json-schema: not allowed with argument --regex"),
     ("generate", ["--regex", "("], "--regex: got a regex that does not compile"),
     ("generate", ["--regex", "a", "--ignore-eos"], "--regex: cannot be combined with --ignore-eos"),
-    (
-        "generate",
-        ["--regex", "a", "--loader", CACHED, "--draft-model", "tiny"],
-        "--regex: cannot be combined with --loader and --draft-model",
-    ),
+    ("generate", ["--regex", "a", "--loader", CACHED], "--regex: cannot be combined with --loader"),
     ("generate", ["--json-schema", "/nowhere/x"], "--json-schema: /nowhere/x: No such file"),
     ("generate", ["--json-schema", __file__], "--json-schema: got a text that is not JSON"),
     ("generate", ["--sampler-top-k", "5"], "--sampler-top-k: needs a --sampler-temp above 0"),

@@ -199,7 +199,7 @@ CALLS = (
          {**GENERATE_KINDS, **kinds("object", "draft_model", "draft_tokenizer", "sampling")}),
     Call("stream_generate", t.stream_generate, GENERATE,
          {**GENERATE_KINDS, "sampling": "object", "processors": "functions",
-          **kinds("size or None", "prefill_step", "max_tokens", "context")}),
+          **kinds("size or None", "prefill_step", "max_tokens")}),
     Call("Request", t.Request, GENERATE, {**GENERATE_KINDS, "prefill_max_step": "size"}),
     Call("batch_generate", t.batch_generate, {"model": MODEL, "tokenizer": TOKENIZER, "prompts": ["hi"]},
          {**kinds("object", "model", "tokenizer"), "prompts": "texts", "finished": "function",

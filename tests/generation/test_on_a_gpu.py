@@ -12,9 +12,7 @@ import pytest
 from tiny_llm import LLM, ChatSession, NumericError, Sampling
 from tiny_llm.cache.stacked import StackedKvCache
 from tiny_llm.generate import stream_generate
-from tiny_llm.generation import batching
 from tiny_llm.generation.defaults import prefill_chunk
-from tiny_llm.generation.request import Request
 from tiny_llm.generation.result import Result
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 
@@ -185,35 +183,6 @@ def test_a_prompt_is_processed_in_larger_chunks_than_on_the_cpu() -> None:
     with mx.stream(mx.cpu):
         assert prefill_chunk() == 512
         assert chunks(prefill_step=None) == [512, 512, 512, 512, 452]
-
-
-def test_a_request_ends_even_if_the_next_step_cannot_start(gpu: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step in which a request ends is read before the error of the next one is raised."""
-    done: list[Request] = []
-
-    def make_request(index: int) -> Request:
-        return Request(gpu.model, gpu.tokenizer, PROMPTS[index], prompt_idx=index, limit=(3, 9)[index])
-
-    next_logits, calls = batching.next_logits, 0
-
-    def failing(*arguments: Any) -> mx.array:
-        nonlocal calls
-        calls += 1
-        if calls == 3:  # started while the second is read, in which the first request gets its last token
-            raise RuntimeError("no memory")
-        return next_logits(*arguments)
-
-    monkeypatch.setattr(batching, "next_logits", failing)
-    requests = [make_request(0), make_request(1)]
-    batch = batching.DenseBatch(gpu.model, 2, 512, done.append)
-    for request in requests:
-        while not request.is_prefill_done:
-            request.try_prefill()
-        assert batch.admit(request)
-    batch.step()
-    with pytest.raises(RuntimeError, match="no memory"):
-        batch.step()
-    assert done == [requests[0]]
 
 
 def test_a_step_is_started_ahead_where_no_cache_waits(gpu: LLM) -> None:

@@ -34,8 +34,7 @@ def in_a_list(rule, sampling: Sampling, count: int = 3) -> list[tuple[str, str |
     model = CachedFake(rule)
 
     def make(index: int) -> Request:
-        limit = sampling.max_tokens
-        return Request(model, ByteTokenizer(), "hi", 8, index, sampling=sampling, limit=limit)
+        return Request(model, ByteTokenizer(), "hi", 8, index, sampling=sampling)
 
     requests = run_batch(model, count, make, 64, 2)
     return [(request.result.text, request.result.finish_reason) for request in requests]

@@ -124,7 +124,6 @@ class CourseBackend(Backend):
             sampling=sampling.with_limits(sampling.max_tokens or MAX_TOKENS, None),
             draft_model=self._draft and self._draft[0],
             draft_tokenizer=self._draft and self._draft[1],
-            response_format=grammar,
         )
         model.total = generation.statistics.prompt_tokens
         return generation

@@ -67,10 +67,14 @@ def read_grammar(options: argparse.Namespace) -> Grammar | None:
     given = next((name for name in FORMAT_FLAGS if getattr(options, name) is not None), None)
     if given is None:
         return None
-    if drafts_in_the_course(options) or options.solution == "mlx" or options.ignore_eos:
-        drafts = "--loader and --draft-model" if drafts_in_the_course(options) else "--solution mlx"
-        other = "--ignore-eos" if options.ignore_eos else drafts
-        raise Refusal(f"{flag(given)}: cannot be combined with {other}")
+    conflicts = {
+        "--ignore-eos": options.ignore_eos,
+        "--solution mlx": options.solution == "mlx",
+        "--loader": options.loader is not None,  # the loops of the course have no grammars
+    }
+    for other, is_given in conflicts.items():
+        if is_given:
+            raise Refusal(f"{flag(given)}: cannot be combined with {other}")
     try:
         if given == "regex":
             return Grammar.regex(options.regex)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 
 from ..sampling.stop import StopStrings
-from .result import FinishReason, LogprobQueue, Result, Statistics
+from .result import FinishReason, Result, Statistics
 from .result_builder import ResultBuilder
 from .text import TextStream
 
@@ -28,12 +28,9 @@ class Generation(Iterator[str]):
         prompt_tokens: int,
         clock: Clock = time.perf_counter,
         *,
-        logprob_queue: LogprobQueue | None = None,
         min_tokens: int = 0,
     ):
-        self._answer = ResultBuilder(
-            text, end_tokens, stops, prompt_tokens, logprob_queue, min_tokens=min_tokens
-        )
+        self._answer = ResultBuilder(text, end_tokens, stops, prompt_tokens, min_tokens=min_tokens)
         # A function without `self`: in a reference cycle, pages would wait for the garbage collector.
         self._pieces = _pieces(self._answer, tokens, clock)
 

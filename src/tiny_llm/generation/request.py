@@ -8,12 +8,11 @@ import mlx.core as mx
 
 from ..checks.types import check_size
 from ..errors import AnswerError, ArgumentError
-from ..sampling.grammar import Grammar, start_grammar
 from ..sampling.params import GREEDY, Sampling
 from ..sampling.stop import StopStrings
 from .defaults import BATCH_PREFILL_STEP
 from .protocols import CREATE_KV_CACHE, CachedModel, TokenizerProtocol
-from .result import Result, make_logprob_queue
+from .result import Result
 from .result_builder import ResultBuilder
 from .text import TextStream, check_model, check_sampling, encode_prompt, end_tokens, new_detokenizer
 from .tokens import TokenSampler, eval_caches, next_logits
@@ -24,10 +23,7 @@ class Request:
 
     offset: number of tokens in `kv_cache`.
     next_token: the newest token, not yet in the cache.
-    limit: maximum number of new tokens.
     prompt_ids: the checked ids of `prompt`, if the caller has them.
-    grammar: the form of the answer.
-    arrival_time: a value of `time.perf_counter()`; the time from then until now is `queued_seconds`.
     """
 
     def __init__(
@@ -39,16 +35,11 @@ class Request:
         prompt_idx: int = 0,
         *,
         sampling: Sampling = GREEDY,
-        logprobs: int | None = None,
-        limit: int | None = None,
-        arrival_time: float | None = None,
         prompt_ids: list[int] | None = None,
-        grammar: Grammar | None = None,
     ):
         check_model("Request", "model", model, CREATE_KV_CACHE)
         check_size("Request", "prefill_max_step", prefill_max_step)
         ids = encode_prompt("Request", [model], tokenizer, prompt) if prompt_ids is None else prompt_ids
-        logprob_queue = make_logprob_queue("Request", logprobs)
         self.prompt = prompt
         self.model = model
         self.prefill_tokens = mx.array(ids)
@@ -62,27 +53,18 @@ class Request:
         self.is_prefill_done = False
         self.next_token: int | None = None
         self.offset = 0
-        check_sampling("Request", sampling, [model], grammar)
+        check_sampling("Request", sampling, [model], None)
         ends = end_tokens(tokenizer)
-        self.sampler = TokenSampler.make(
-            sampling,
-            ids,
-            ends,
-            logprob_queue=logprob_queue,
-            grammar=None if grammar is None else start_grammar(tokenizer, grammar),
-        )
-        self._limit = limit
+        self.sampler = TokenSampler.make(sampling, ids, ends)
+        self._limit = sampling.max_tokens
         self._start_time = time.perf_counter()
         self._answer = ResultBuilder(
             TextStream(self.detokenizer),
             sampling.ending_tokens(ends),
             StopStrings(sampling.stop),
             len(ids),
-            logprob_queue,
             min_tokens=sampling.min_tokens,
         )
-        if arrival_time is not None:
-            self._answer.statistics.queued_seconds = self._start_time - arrival_time
 
     def try_prefill(self) -> None:
         """Prefill the next chunk of the prompt; the last chunk gives the first token of the answer."""

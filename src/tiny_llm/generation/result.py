@@ -1,15 +1,10 @@
 """The result of an answer: text, tokens, the reason why it ended, statistics, log probabilities."""
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import mlx.core as mx
-
-from ..checks.types import check_size
 from ..errors import AnswerError
-from ..sampling.select import log_probabilities
 
 FinishReason = Literal["stop", "length"]
 
@@ -86,34 +81,3 @@ def checked_results(results: Sequence[Result]) -> list[Result]:
         if result.error is not None:
             raise result.error.with_results(results)
     return list(results)
-
-
-class LogprobQueue:
-    """The log probability of each sampled token, and the `count` most probable tokens at its position."""
-
-    def __init__(self, count: int):
-        self._count = count
-        self._entries: deque[tuple[mx.array, ...]] = deque()
-
-    def add(self, logits: mx.array, ids: mx.array) -> None:
-        """Add the token `ids` [1], sampled from `logits` [1, V]; nothing is evaluated."""
-        self._entries.append((ids, *log_probabilities(logits, ids, self._count)))
-
-    @property
-    def arrays(self) -> list[tuple[mx.array, ...]]:
-        """The arrays of all entries."""
-        return list(self._entries)
-
-    def pop(self) -> TokenLogprobs:
-        """Evaluate and remove the oldest entry."""
-        values: list[Any] = [mx.flatten(array).tolist() for array in self._entries.popleft()]
-        (token,), (logprob,), *best = values
-        return TokenLogprobs(token, logprob, tuple(zip(*best, strict=True)))
-
-
-def make_logprob_queue(function: str, logprobs: int | None) -> LogprobQueue | None:
-    """A queue for `logprobs` most probable tokens; None if `logprobs` is None."""
-    if logprobs is None:
-        return None
-    check_size(function, "logprobs", logprobs, minimum=0)
-    return LogprobQueue(logprobs)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..sampling.stop import StopStrings
-from .result import FinishReason, LogprobQueue, Result, Statistics, TokenLogprobs
+from .result import FinishReason, Result, Statistics
 from .text import TextStream
 
 
@@ -20,7 +20,6 @@ class ResultBuilder:
         end_tokens: frozenset[int],
         stops: StopStrings,
         prompt_tokens: int,
-        logprob_queue: LogprobQueue | None = None,
         *,
         min_tokens: int = 0,
     ):
@@ -28,11 +27,9 @@ class ResultBuilder:
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self.statistics = Statistics(prompt_tokens)
-        self._logprobs: list[TokenLogprobs] = []
         self._stream = text
         self._end_tokens = end_tokens
         self._stops = stops
-        self._logprob_queue = logprob_queue
         self._min_tokens = min_tokens
         self.at_end_token = False
 
@@ -45,8 +42,6 @@ class ResultBuilder:
         """Add the next token, `seconds` after the beginning; return the text that became certain."""
         self.token_ids.append(token)
         self.statistics.count(seconds)
-        if self._logprob_queue is not None:
-            self._logprobs.append(self._logprob_queue.pop())
         self.at_end_token = token in self._end_tokens
         if self.at_end_token:
             return ""
@@ -63,13 +58,7 @@ class ResultBuilder:
     @property
     def result(self) -> Result:
         """The answer so far."""
-        return Result(
-            self.text,
-            tuple(self.token_ids),
-            self.finish_reason,
-            replace(self.statistics),
-            None if self._logprob_queue is None else tuple(self._logprobs),
-        )
+        return Result(self.text, tuple(self.token_ids), self.finish_reason, replace(self.statistics))
 
     def _show(self, piece: str) -> str:
         self.text += piece

@@ -10,21 +10,17 @@ import mlx.core as mx
 
 from ..errors import NumericError
 from ..sampler import sampler_of
-from ..sampling.grammar import GrammarState, apply_masks
 from ..sampling.params import Sampling
 from ..sampling.processors import LogitsProcessor, logits_processors
 from ..sampling.row_sampler import seeded_sampler
 from ..sampling.select import argmax, logsumexp, selected_logits
 from .protocols import CachedModel, FullContextModel, LayerCache
-from .result import LogprobQueue
 
 
 class TokenSampler:
-    """Samples the next token from logits [B, V]: logits processors first, then the grammar, then the sampler.
+    """Samples the next token from logits [B, V]: logits processors first, then the sampler.
 
-    `sample` returns unevaluated ids, `result` waits for them, in the same order. `logprob_queue` gets the log
-    probabilities of each token, from the logits before the processors. With a `grammar`, B is 1 and `sample`
-    waits for the token before; `held_back` are not allowed for the first `min_tokens` tokens.
+    `sample` returns unevaluated ids, `result` waits for them, in the same order.
     """
 
     def __init__(
@@ -32,22 +28,11 @@ class TokenSampler:
         prompt: list[int],
         sampler: Callable[[mx.array], mx.array] | None = None,
         processors: Sequence[LogitsProcessor] = (),
-        logprob_queue: LogprobQueue | None = None,
-        *,
-        grammar: GrammarState | None = None,
-        held_back: frozenset[int] = frozenset(),
-        min_tokens: int = 0,
     ):
         self._tokens = mx.array(prompt)
         self._sampler = sampler
         self._processors = processors
-        self._logprob_queue = logprob_queue
         self._selected: deque[mx.array] = deque()  # the logit of each sampled token
-        self._grammar = grammar
-        self._held_back = held_back
-        self._min_tokens = min_tokens
-        self._sampled = 0
-        self._newest: mx.array | None = None
 
     @classmethod
     def make(
@@ -55,42 +40,23 @@ class TokenSampler:
         sampling: Sampling,
         prompt: list[int],
         end_tokens: frozenset[int],
-        *,
         processors: Sequence[LogitsProcessor] = (),
-        logprob_queue: LogprobQueue | None = None,
-        grammar: GrammarState | None = None,
     ) -> "TokenSampler":
         """The sampler of one answer of a model with `end_tokens`; the given `processors` come first."""
-        endings = sampling.ending_tokens(end_tokens)
-        own = logits_processors(sampling, len(prompt), endings if grammar is None else ())
-        return cls(
-            prompt,
-            sampler_of(sampling) if sampling.seed is None or sampling.temp == 0 else seeded_sampler(sampling),
-            [*processors, *own],
-            logprob_queue,
-            grammar=grammar,
-            held_back=endings,
-            min_tokens=sampling.min_tokens,
-        )
+        own = logits_processors(sampling, len(prompt), sampling.ending_tokens(end_tokens))
+        is_seeded = sampling.seed is not None and sampling.temp != 0
+        sampler = seeded_sampler(sampling) if is_seeded else sampler_of(sampling)
+        return cls(prompt, sampler, [*processors, *own])
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether it is a plain argmax, so that the rows of a batch can share one."""
-        is_plain = not self._processors and self._grammar is None
-        return self._sampler is None and is_plain and self._logprob_queue is None
-
-    @property
-    def pending_arrays(self) -> list[tuple[mx.array, ...]]:
+    def pending_arrays(self) -> list[mx.array]:
         """The arrays to evaluate with the ids."""
-        return [*zip(self._selected), *([] if self._logprob_queue is None else self._logprob_queue.arrays)]
+        return list(self._selected)
 
     def sample(self, logits: mx.array) -> mx.array:
         """Return unevaluated ids [B]."""
-        model_logits = logits
         for process in self._processors:
             logits = process(self._tokens, logits)
-        if self._grammar is not None:
-            logits = self._constrain(self._grammar, logits)
         if self._sampler is None:
             ids = argmax(logits)
         else:
@@ -99,18 +65,7 @@ class TokenSampler:
         self._selected.append(selected_logits(logits, ids))
         if self._processors:
             self._tokens = mx.concatenate([self._tokens, ids])
-        if self._logprob_queue is not None:
-            self._logprob_queue.add(model_logits, ids)
-        self._newest = ids
-        self._sampled += 1
         return ids
-
-    def _constrain(self, grammar: GrammarState, logits: mx.array) -> mx.array:
-        """The logits with -inf for tokens that may not follow the newest one."""
-        if self._newest is not None:
-            grammar.accept([token_id(self._newest)])
-        held_back = self._held_back if self._sampled < self._min_tokens else ()
-        return apply_masks(logits, [grammar.allowed(held_back)])
 
     def result(self, ids: mx.array) -> int:
         """Wait for the oldest token, `ids` [1]; NumericError if its logit is NaN."""
