@@ -13,7 +13,8 @@ import mlx.core as mx
 from tiny_llm import LLM
 from tiny_llm.generation.batching import DenseBatch
 from tiny_llm.generation.defaults import prefill_chunk
-from tiny_llm.generation.tokens import SequenceState, TokenSampler, cached_tokens
+from tiny_llm.generation.sequence import SequenceState
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.loading.weights.random_model import random_config
 from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.select import argmax

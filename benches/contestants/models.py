@@ -12,7 +12,7 @@ from tiny_llm.cli.build_backend import build_stage
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS
 from tiny_llm.cli.mlx_lm_backend import mlx_lm_model
 from tiny_llm.generation.defaults import prefill_chunk
-from tiny_llm.generation.tokens import SequenceState, next_logits
+from tiny_llm.generation.sequence import SequenceState, next_logits
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import Checkpoint
 from tiny_llm.loading.progress import silent

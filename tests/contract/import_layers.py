@@ -47,6 +47,13 @@ LATE_IMPORTS = {
     ("sampling.grammar.state", "sampling.grammar.check_process"): "llguidance is optional",
 }
 
+# The readable loops of the course, and who runs them: its functions, and commands with --loader or mlx-lm.
+LOOPS = {
+    f"generation.{name}"
+    for name in ("batching", "generation", "request", "result_builder", "speculative", "tokens")
+} | {"generate", "batch"}
+RUN_LOOPS = LOOPS | {"__init__", "cli.backends", "cli.mlx_lm_backend"}
+
 # src/extensions/src; "." are the files at the top. GRAPH is what MLX sees: checks, primitives, gradients.
 CPP = [
     ["core"],

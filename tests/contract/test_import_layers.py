@@ -168,6 +168,12 @@ def test_python_imports_have_no_cycle(package):
         pytest.fail(" <- ".join(error.args[1]))
 
 
+def test_only_the_course_runs_its_loops():
+    """Everything else stands on the engine."""
+    edges = [edge for edge in python_imports(PACKAGE) if edge.used in import_layers.LOOPS]
+    assert {edge.user for edge in edges} <= import_layers.RUN_LOOPS
+
+
 def test_imports_stand_at_the_top_unless_they_have_a_reason():
     late = {(edge.user, edge.used) for edge in python_imports(PACKAGE) + python_imports(TOOLS) if edge.late}
     assert late == set(import_layers.LATE_IMPORTS)

@@ -23,7 +23,7 @@ from tiny_llm.errors import ArgumentError, StepFailed
 from tiny_llm.generation import batching
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.result import Statistics
-from tiny_llm.generation.tokens import next_logits
+from tiny_llm.generation.sequence import next_logits
 from tiny_llm.models import dispatch_model
 from tiny_llm.sampling.grammar import Grammar
 

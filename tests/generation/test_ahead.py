@@ -6,7 +6,8 @@ from itertools import islice
 import mlx.core as mx
 import pytest
 
-from tiny_llm.generation.tokens import SequenceState, TokenSampler, cached_tokens
+from tiny_llm.generation.sequence import SequenceState
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens
 from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache, TinyKvPagedPool
 from tiny_llm.runtime.extension import load_extension

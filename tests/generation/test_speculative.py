@@ -6,9 +6,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.generation.speculative import fit_vocabulary, speculative_tokens, verify_greedy, verify_sampled
+from tiny_llm.generation.speculative import speculative_tokens, verify_greedy, verify_sampled
 from tiny_llm.sampling.draw import random_key
 from tiny_llm.sampling.params import Sampling
+from tiny_llm.sampling.verify import fit_vocabulary
 
 from ..support.generation.fake_models import CachedFake
 from ..support.generation.sampling import assert_drawn_from

@@ -11,7 +11,7 @@ import pytest
 
 import tiny_llm
 from tiny_llm import LLM, ArgumentTypeError, Grammar, LoadError, Result, Sampling
-from tiny_llm.generation.tokens import next_logits
+from tiny_llm.generation.sequence import next_logits
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.runtime.device import activation_dtype
 

@@ -8,6 +8,7 @@ REQUEST = "tiny_llm/generation/request.py"
 ROUNDS = "tiny_llm/generation/batching.py"
 ATTENTION = "tiny_llm/attention.py"
 TOKENS = "tiny_llm/generation/tokens.py"
+SEQUENCE = "tiny_llm/generation/sequence.py"
 STARTS = "qkv = QKV(*self.project(x, norm), self.rope, row_offsets(offset, rows=x.shape[0]))"
 
 MISTAKES: Table = {
@@ -94,7 +95,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the offset stays at the end of the prompt",
-            TOKENS,
+            SEQUENCE,
             "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
             "        self.offset += ids.size\n",
             "        logits = next_logits(self.model, ids[None], self.offset, self.cache)\n"
@@ -103,14 +104,14 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the whole text is read at each step",
-            TOKENS,
+            SEQUENCE,
             "        for start in range(0, last, step):\n",
             "        last = len(prompt) - 1\n        for start in range(last):\n            step = 1\n",
             "test_task_4_simple_generate_with_kv_cache_computes_each_token_once",
         ),
         Mistake(
             "caches are kept after the answer",
-            TOKENS,
+            SEQUENCE,
             "        for layer in self.cache:\n            layer.release()\n",
             "        pass\n",
             "test_task_4_simple_generate_with_kv_cache_releases_its_caches",

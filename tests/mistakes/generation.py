@@ -17,7 +17,7 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the logits of the first position choose the token",
-            TOKENS,
+            "tiny_llm/generation/sequence.py",
             "return model(inputs, *where)[:, -1]",
             "return model(inputs, *where)[:, 0]",
             "test_task_1_simple_generate_takes_the_best_token_until_the_end",

@@ -60,33 +60,34 @@ def two_weeks(tmp_path_factory):
     return made
 
 
-WEEK1, GROUPED = "--loader=week1", "--no-enable-flash-attn"
+WEEK1, WEEK2, GROUPED = "--loader=week1", "--loader=week2", "--no-enable-flash-attn"
 
 
 @pytest.mark.parametrize(
     ("program", "arguments", "added"),
     [
-        ("main.py", [], WEEK1),
-        ("chat", ["--model", "tiny"], WEEK1),
-        ("bench.py", [], WEEK1),
-        ("main.py", ["--loader", "week2"], GROUPED),
-        ("main.py", ["--loader=week2"], GROUPED),
-        ("main.py", ["--loader", "week2", GROUPED], None),
-        ("main.py", ["--loader", "week1"], None),
-        ("main.py", ["--loader", "week3"], None),
-        ("batch-main.py", [], GROUPED),
-        ("batch-main.py", [GROUPED], None),
+        ("main.py", [], [WEEK1]),
+        ("chat", ["--model", "tiny"], [WEEK1]),
+        ("bench.py", [], [WEEK1]),
+        ("main.py", ["--loader", "week2"], [GROUPED]),
+        ("main.py", ["--loader=week2"], [GROUPED]),
+        ("main.py", ["--loader", "week2", GROUPED], []),
+        ("main.py", ["--loader", "week1"], []),
+        ("main.py", ["--loader", "week3"], []),
+        ("batch-main.py", [], [WEEK2, GROUPED]),
+        ("batch-main.py", [GROUPED], [WEEK2]),
     ],
 )
 def test_what_is_not_written_is_avoided_with_a_line(starters, capsys, program, arguments, added):
-    assert with_fallbacks(program, arguments, starters) == [*arguments, *filter(None, [added])]
+    assert with_fallbacks(program, arguments, starters) == [*arguments, *added]
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[-1] for line in lines] == ([added] if added else [])
+    assert [line.split()[-1] for line in lines] == added
 
 
 @pytest.mark.slow
-def test_a_list_needs_an_engine_for_flash_attention(two_weeks, tmp_path):
-    assert with_fallbacks("main.py", [], two_weeks) == []
+def test_without_an_engine_the_loops_of_the_course_answer(two_weeks, tmp_path):
+    assert with_fallbacks("main.py", [], two_weeks) == [WEEK2]
+    assert with_fallbacks("bench.py", [], two_weeks) == []
     questions = tmp_path / "questions.txt"
     questions.write_text("Hello!\nWhat is 7 + 5?\n")
     result = run_python("batch-main.py", "--solution", str(two_weeks), "--input", str(questions))

@@ -31,21 +31,20 @@ def with_fallbacks(program: str, arguments: Sequence[str], folder: Path) -> list
 
     One line on standard error says which. SystemExit if an argument asks for it.
     """
-    is_list = program == "batch-main.py"  # which has no --loader
-    loader = "week2" if is_list else option(arguments, "--loader")
-    if loader is None and (task := first_unwritten(folder, KV_CACHE)):
+    loader, added = option(arguments, "--loader"), []
+    if loader is None and program != "batch-main.py" and (task := first_unwritten(folder, KV_CACHE)):
         return [*arguments, fallback(folder, task, "--loader=week1")]
+    if loader is None and program != "bench.py" and (task := first_unwritten(folder, ENGINE)):
+        added, loader = [fallback(folder, task, "--loader=week2")], "week2"
     if loader not in (None, "week2") or option(arguments, "--no-enable-flash-attn") is not None:
-        return [*arguments]
-    # With FlashAttention the engine answers a list, without it the loop of week 2.
-    task = first_unwritten(folder, FLASH_ATTENTION + (ENGINE if is_list else []))
-    if task is None:
-        return [*arguments]
-    for flag in ("--enable-flash-attn", "--compare"):
-        if option(arguments, flag) is not None:
-            print(f"{flag}: {missing(folder, task)}", file=sys.stderr)
-            sys.exit(REFUSED)
-    return [*arguments, fallback(folder, task, "--no-enable-flash-attn")]
+        return [*arguments, *added]
+    if task := first_unwritten(folder, FLASH_ATTENTION):
+        for flag in ("--enable-flash-attn", "--compare"):
+            if option(arguments, flag) is not None:
+                print(f"{flag}: {missing(folder, task)}", file=sys.stderr)
+                sys.exit(REFUSED)
+        added.append(fallback(folder, task, "--no-enable-flash-attn"))
+    return [*arguments, *added]
 
 
 def first_unwritten(folder: Path, tasks: Sequence[Task]) -> Task | None:

@@ -16,7 +16,7 @@ from tiny_llm import LLM
 from tiny_llm.course.model import build_model
 from tiny_llm.engine import Engine, EngineRequest, Handle, Timings
 from tiny_llm.generate import stream_generate
-from tiny_llm.generation.tokens import SequenceState
+from tiny_llm.generation.sequence import SequenceState
 from tiny_llm.loading import Checkpoint, load
 from tiny_llm.loading.weights.tree import named_parts
 from tiny_llm.models.weights import dense_weights

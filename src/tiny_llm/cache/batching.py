@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import mlx.core as mx
 
@@ -150,6 +151,14 @@ class BatchingKvCache(TinyKvCache):
                 "BatchingKvCache", "key", f"{found} heads and head size", f"{self.HD} as before"
             )
         self.HD = found
+
+
+def make_batch_cache(model: Any, size: int, max_seq_len: int) -> list[Any]:
+    """One cache per layer; models of others get the batching cache of the course."""
+    if hasattr(model, "create_batch_cache"):
+        made: list[Any] = model.create_batch_cache(size, max_seq_len)
+        return made
+    return [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
 
 
 def _right_aligned(rows: list[mx.array]) -> mx.array:

@@ -3,12 +3,12 @@
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..generation.defaults import MAX_TOKENS
 from .device import DEVICES, DTYPES
-from .loaders import DEFAULT_LOADER, LOADERS
+from .loaders import DEFAULT_LOADER, LOADERS, Stage
 
 SOLUTIONS = ("tiny_llm", "mlx")
 FOLDER = Path(__file__).resolve().parents[2].name  # of a learner's copy of this package, such as my_llm
@@ -116,10 +116,14 @@ def add_solution(parser: argparse.ArgumentParser) -> None:
         help="tiny_llm: this project; mlx: the model and generation loop of mlx-lm; with pdm run also a "
         "folder that `pdm run course start` made: your code (default: %(default)s)",
     )  # fmt: skip
-    stages = "; ".join(f"{name}: {stage.summary}" for name, stage in LOADERS.items())
+    add_loader(group, LOADERS.values())
+
+
+def add_loader(group: argparse._ArgumentGroup, stages: Collection[Stage]) -> None:
+    described = "; ".join(f"{stage.name}: {stage.summary}" for stage in stages)
     group.add_argument(
-        "--loader", choices=LOADERS,
-        help=f"a stage of the course, answered by its own loop. {stages} (default: the model of "
+        "--loader", choices=[stage.name for stage in stages],
+        help=f"a stage of the course, answered by its own loop. {described} (default: the model of "
         f"{DEFAULT_LOADER}, answered by the engine)",
     )  # fmt: skip
 

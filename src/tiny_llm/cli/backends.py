@@ -2,21 +2,25 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..chat.session import SessionEngine
+from ..engine import EngineRequest
 from ..engine.requests import engine_for, make_requests, request_length
 from ..engine.stream import Stream
-from ..errors import ArgumentError, calling
+from ..errors import AnswerError, ArgumentError, calling
 from ..generate import stream_generate
+from ..generation.batching import run_batch
 from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
 from ..generation.loaded import LoadedModel
 from ..generation.messages import render_prompt
 from ..generation.options import FORMAT
+from ..generation.request import Request
+from ..generation.result import Result
 from ..generation.text import encode_prompt, shortest_context
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
@@ -127,3 +131,34 @@ class CourseBackend(Backend):
         )
         model.total = generation.statistics.prompt_tokens
         return generation
+
+    def answer_all(
+        self,
+        requests: Sequence[EngineRequest],
+        batch_size: int,
+        prefill_step: int,
+        longest: int,
+        finished: Callable[[int, Result], None],
+    ) -> None:
+        """The answers to a list; `finished` is called as by `engine.batch.answer_all`."""
+
+        def make_request(index: int) -> Request:
+            request = requests[index]
+            ids, sampling = list(request.prompt_ids), request.sampling
+            return Request(
+                self.model, self.tokenizer, "", prefill_step, index, sampling=sampling, prompt_ids=ids
+            )
+
+        def report(request: Request) -> None:
+            finished(request.prompt_idx, request.result)
+
+        try:
+            run_batch(self.model, len(requests), make_request, longest, batch_size, report)
+        except AnswerError as error:
+            for index, result in enumerate(error.results):
+                if result.error is not None:
+                    finished(index, result)
+            raise
+
+
+OurBackend = EngineBackend | CourseBackend

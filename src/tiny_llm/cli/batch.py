@@ -12,16 +12,16 @@ from ..engine import EngineRequest
 from ..engine.batch import answer_all, check_list_invariant
 from ..errors import AnswerError, ArgumentError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
-from ..generation.loaded import LoadedModel
 from ..generation.messages import build_messages
 from ..generation.result import Result
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from ..sampling.params import Sampling
 from . import arguments, summary
-from .backends import EngineBackend
+from .backends import CourseBackend, OurBackend
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Failure, Refusal
+from .loaders import LOADERS
 from .output_files import output_file, print_json
 from .progress import ProgressBar, dimmed
 from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="with pdm run, a folder that `pdm run course start` made: your code (default: %(default)s)",
     )
+    arguments.add_loader(group, [stage for stage in LOADERS.values() if stage.has_cache])
     group.add_argument(
         "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
         help="maximum number of answers generated together (default: %(default)s)",
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"maximum length of prompt and answer together, in tokens (default: {BATCH_MAX_SEQ_LEN})",
     )  # fmt: skip
     arguments.add_batch_invariant(group, "questions")
-    parser.set_defaults(loader=None, draft_model=None)
+    parser.set_defaults(draft_model=None)
 
 
 def not_mlx(text: str) -> str:
@@ -103,12 +104,10 @@ def run(options: argparse.Namespace) -> int:
     done: dict[int, Result] = {}
     with ProgressBar() as progress:
         backend = build_tiny_llm_backend(options, progress)
-        assert isinstance(backend, EngineBackend)  # there is no --loader
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
-        llm = backend.llm
         if options.batch_invariant:
-            check_batch_invariant(llm)
+            check_batch_invariant(backend)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
         for question, ids in zip(questions, prompts, strict=True):
@@ -132,14 +131,17 @@ def run(options: argparse.Namespace) -> int:
             start = time.perf_counter()
             failure = None
             try:
-                answer_all(
-                    llm,
-                    requests,
-                    batch_size=options.batch_size,
-                    prefill_tokens=step,
-                    finished=on_finish,
-                    batch_invariant=options.batch_invariant,
-                )
+                if isinstance(backend, CourseBackend):
+                    backend.answer_all(requests, options.batch_size, step, longest, on_finish)
+                else:
+                    answer_all(
+                        backend.llm,
+                        requests,
+                        batch_size=options.batch_size,
+                        prefill_tokens=step,
+                        finished=on_finish,
+                        batch_invariant=options.batch_invariant,
+                    )
             except AnswerError as error:  # of some answers; the others are complete
                 failure = error
             seconds = time.perf_counter() - start
@@ -163,10 +165,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def check_batch_invariant(llm: LoadedModel) -> None:
+def check_batch_invariant(backend: OurBackend) -> None:
     """Refuse the flag for a model or a device that cannot keep its promise."""
+    if isinstance(backend, CourseBackend):
+        raise Refusal("--batch-invariant: cannot be combined with --loader")
     try:
-        check_list_invariant(llm)
+        check_list_invariant(backend.llm)
     except ArgumentError as error:
         raise Refusal(f"--batch-invariant: {error.reason}") from error
 
@@ -179,7 +183,10 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 
 def render_prompts(
-    options: argparse.Namespace, questions: tuple[Question, ...], backend: EngineBackend, longest: int
+    options: argparse.Namespace,
+    questions: tuple[Question, ...],
+    backend: OurBackend,
+    longest: int,
 ) -> list[list[int]]:
     """The ids of the prompts of all questions, which are checked before any is answered."""
     prompts, wrong = [], []
@@ -202,14 +209,14 @@ def render_prompts(
     return prompts
 
 
-def render_prompt(question: Question, options: argparse.Namespace, backend: EngineBackend) -> str:
+def render_prompt(question: Question, options: argparse.Namespace, backend: OurBackend) -> str:
     if options.raw and question.prompt is not None:
         return question.prompt
     conversation = question.messages or build_messages(options.system, [], question.prompt or "")
     return backend.render(conversation, options.enable_thinking)
 
 
-def encode_question(question: Question, prompt: str, backend: EngineBackend, longest: int) -> list[int]:
+def encode_question(question: Question, prompt: str, backend: OurBackend, longest: int) -> list[int]:
     """The ids of a prompt; a prompt, or a max_tokens, that does not fit is refused."""
     ids = encode_prompt("batch", [backend.model], backend.tokenizer, prompt)
     length = len(ids)

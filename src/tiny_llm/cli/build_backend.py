@@ -18,7 +18,7 @@ from ..runtime.gpu import AttentionChoice, default_attention
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
 from .arguments import SYSTEM
-from .backends import Backend, CourseBackend, EngineBackend
+from .backends import Backend, CourseBackend, EngineBackend, OurBackend
 from .device import check_kernels, choose_device, choose_dtype
 from .exit_codes import Refusal
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Stage
@@ -116,7 +116,7 @@ def build_backend(options: argparse.Namespace, progress: Progress) -> Backend:
     return build_tiny_llm_backend(options, progress)
 
 
-def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> EngineBackend | CourseBackend:
+def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> OurBackend:
     """One of our models, and the draft model if one is named; with --loader, as the course runs it."""
     loader = LOADERS[options.loader or DEFAULT_LOADER]
     if options.draft_model is not None and not loader.has_cache:

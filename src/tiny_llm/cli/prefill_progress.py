@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..generation.tokens import next_logits
+from ..generation.sequence import next_logits
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache, must_compile
 

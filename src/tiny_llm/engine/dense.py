@@ -9,10 +9,10 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..cache.batching import make_batch_cache
 from ..cache.stacked import StackedKvCache
-from ..generation.batching import make_batch_cache
 from ..generation.defaults import prefill_chunk
-from ..generation.tokens import SequenceState, eval_caches, next_logits
+from ..generation.sequence import SequenceState, eval_caches, next_logits
 from ..runtime.gpu import computes_on_gpu
 from ..scheduler import Plan, RequestState, Row, Status
 

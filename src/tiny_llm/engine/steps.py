@@ -9,12 +9,12 @@ import mlx.core as mx
 
 from ..cache.storage import PagedStorage
 from ..generation.loaded import LoadedModel
-from ..generation.speculative import fit_vocabulary
 from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
 from ..runtime.device import on_device
 from ..runtime.gpu import computes_on_gpu
 from ..sampling.propose import propose
 from ..sampling.rows import Drawn, GreedyStep, RowSampler, RowStep, start_rows
+from ..sampling.verify import fit_vocabulary
 from ..scheduler import Plan, RequestState, Row
 from .answer import take_prompt_scores
 from .answers import Answers, Samplers

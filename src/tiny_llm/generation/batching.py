@@ -9,11 +9,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..cache.batching import BatchingKvCache
+from ..cache.batching import make_batch_cache
 from ..errors import NumericError
 from .request import Request
 from .result import checked_results
-from .tokens import next_logits
+from .sequence import next_logits
 
 Finished = Callable[[Request], None]
 Sampled = int | NumericError  # a token, or why there is none
@@ -124,14 +124,6 @@ class DenseBatch:
         for cache in self._caches:
             cache.remove_request(slot)
         self._slots[slot] = None
-
-
-def make_batch_cache(model: Any, size: int, max_seq_len: int) -> list[Any]:
-    """One cache per layer; models of others get the batching cache of the course."""
-    if hasattr(model, "create_batch_cache"):
-        made: list[Any] = model.create_batch_cache(size, max_seq_len)
-        return made
-    return [BatchingKvCache(size, max_seq_len) for _ in range(model.num_hidden_layers)]
 
 
 def sample_each(active: dict[int, Request], logits: mx.array) -> list[Sampled]:

@@ -14,8 +14,9 @@ from .defaults import BATCH_PREFILL_STEP
 from .protocols import CREATE_KV_CACHE, CachedModel, TokenizerProtocol
 from .result import Result
 from .result_builder import ResultBuilder
+from .sequence import eval_caches, next_logits
 from .text import TextStream, check_model, check_sampling, encode_prompt, end_tokens, new_detokenizer
-from .tokens import TokenSampler, eval_caches, next_logits
+from .tokens import TokenSampler
 
 
 class Request:

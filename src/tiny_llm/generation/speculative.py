@@ -13,9 +13,10 @@ import mlx.core as mx
 from ..sampling.draw import draw, probabilities, random_keys
 from ..sampling.params import Sampling
 from ..sampling.select import argmax, selected_logits
-from ..sampling.verify import count_accepted, count_leading, residual_probs
+from ..sampling.verify import count_accepted, count_leading, fit_vocabulary, residual_probs
 from .protocols import CachedModel
-from .tokens import SequenceState, refuse_nan, token_id
+from .sequence import SequenceState
+from .tokens import refuse_nan, token_id
 
 
 def speculative_tokens(
@@ -101,11 +102,3 @@ def verify_sampled(
     accepted = count_accepted(target_probs, draft_probs, draft_ids, u)
     residual = residual_probs(target_probs, draft_probs, accepted)
     return accepted, mx.random.categorical(mx.log(residual), key=keys[1])
-
-
-def fit_vocabulary(logits: mx.array, size: int) -> mx.array:
-    """`logits` [L, V'] cut or padded with -inf to `size`: models may differ in padding rows."""
-    if logits.shape[-1] >= size:
-        return logits[:, :size]
-    missing = mx.full((logits.shape[0], size - logits.shape[-1]), -mx.inf, logits.dtype)
-    return mx.concatenate([logits, missing], axis=-1)

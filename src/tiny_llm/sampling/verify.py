@@ -30,3 +30,11 @@ def residual_probs(target_probs: mx.array, draft_probs: mx.array, accepted: mx.a
 def count_leading(flags: mx.array) -> mx.array:
     """The number of True in `flags` [k] before the first False."""
     return mx.cumprod(flags.astype(mx.int32)).sum()
+
+
+def fit_vocabulary(logits: mx.array, size: int) -> mx.array:
+    """`logits` [L, V'] cut or padded with -inf to `size`: models may differ in padding rows."""
+    if logits.shape[-1] >= size:
+        return logits[:, :size]
+    missing = mx.full((logits.shape[0], size - logits.shape[-1]), -mx.inf, logits.dtype)
+    return mx.concatenate([logits, missing], axis=-1)

@@ -9,14 +9,8 @@ import mlx.core as mx
 
 from tiny_llm.generation.defaults import prefill_chunk
 from tiny_llm.generation.protocols import has_kv_cache
-from tiny_llm.generation.tokens import (
-    SequenceState,
-    TokenSampler,
-    cached_tokens,
-    full_context_tokens,
-    next_logits,
-    token_id,
-)
+from tiny_llm.generation.sequence import SequenceState, next_logits
+from tiny_llm.generation.tokens import TokenSampler, cached_tokens, full_context_tokens, token_id
 
 from .requests import BenchRequest
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm import dispatch_model
-from tiny_llm.generation.tokens import next_logits
+from tiny_llm.generation.sequence import next_logits
 from tiny_llm.loading.progress import silent
 from tiny_llm.loading.weights.random_model import random_config, random_weights
 from tiny_llm.loading.weights.tree import assemble
