@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -51,7 +50,7 @@ def embedded_model() -> Any:
 
 
 def our_tokens(model: Any, prompt: Sequence[int], count: int) -> Iterator[int]:
-    """The loop of `LLM` and the command line."""
+    """The loop of the course, on dense caches, as an engine has on a GPU."""
     sampler = TokenSampler(list(prompt))
     yield from cached_tokens(model, list(prompt), sampler, count, prefill_step=prefill_chunk())
 
@@ -67,12 +66,10 @@ def their_tokens(model: Any, prompt: Sequence[int], count: int) -> Iterator[int]
 class CountedRequest:
     """A request of a batch whose tokens become no text, as in mlx-lm's batch."""
 
-    sampler = SimpleNamespace(is_greedy=True)
-    failed = False
-
     def __init__(self, model: Any, prompt: Sequence[int], count: int):
         sequence = SequenceState(model)
         token: Any = argmax(sequence.prefill(list(prompt), prefill_chunk())).item()
+        self.sampler = TokenSampler(list(prompt))
         self.next_token: int = token
         self.kv_cache = sequence.cache
         self.offset = len(prompt)

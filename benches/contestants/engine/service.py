@@ -15,6 +15,7 @@ from benches.cases.engine import SCHEMA
 from tiny_llm import LLM
 from tiny_llm.course.model import build_model
 from tiny_llm.engine import Engine, EngineRequest, Handle, Timings
+from tiny_llm.engine.steps import PendingTokens
 from tiny_llm.generate import stream_generate
 from tiny_llm.generation.sequence import SequenceState
 from tiny_llm.loading import Checkpoint, load
@@ -136,7 +137,6 @@ class EngineService:
             GivenPrompt(self._llm.tokenizer, prompt),
             "the prompt",
             sampling=Sampling(ignore_eos=True, max_tokens=output),
-            context=self._context,
         )
         begin = time.perf_counter()
         for _ in answer:
@@ -147,11 +147,11 @@ class EngineService:
         return {"tokens": tokens, "token": seconds / output, "decoded": (seconds - first) / (output - 1)}
 
     def steps(self, prompts: Prompts, output: int) -> dict[str, Any]:
-        """The median step of answers that all decode: its seconds, and those outside of `mx.eval`.
+        """The median step of answers that all decode: its seconds, and those without a wait for tokens.
 
-        A step lasts from one evaluation to the next, so everything that the engine's thread does is in it.
+        A step lasts from one wait to the next, so everything that the engine's thread does is in it.
         """
-        with _evaluations() as times:
+        with _waits() as times:
             tokens = [_tokens(handle) for handle in self._submit(self._engine(), prompts, output)]
         middle = times[-3 * output // 4 : -output // 4]  # the last `output` - 1 decode
         steps = [(end - last, begin - last) for (_, last), (begin, end) in pairwise(middle)]
@@ -272,18 +272,19 @@ class _EventTimes:
 
 
 @contextmanager
-def _evaluations() -> Iterator[list[tuple[float, float]]]:
-    """Begin and end of each `mx.eval` within the block, of all threads."""
+def _waits() -> Iterator[list[tuple[float, float]]]:
+    """Begin and end of each wait for the tokens of a step within the block."""
     times: list[tuple[float, float]] = []
-    evaluate = mx.eval
+    wait = PendingTokens.results
 
-    def timed(*arrays: Any) -> None:
+    def timed(pending: PendingTokens) -> Any:
         begin = time.perf_counter()
-        evaluate(*arrays)
+        tokens = wait(pending)
         times.append((begin, time.perf_counter()))
+        return tokens
 
-    mx.eval = timed
+    PendingTokens.results = timed  # type: ignore[method-assign]
     try:
         yield times
     finally:
-        mx.eval = evaluate
+        PendingTokens.results = wait  # type: ignore[method-assign]
