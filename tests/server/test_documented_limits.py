@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.sampling.params import MAX_BIASES, MAX_STOP_CHARS, MAX_STOPS
+from tiny_llm.sampling.ranges import MAX_BIASES, MAX_STOP_CHARS, MAX_STOPS
 from tiny_llm.server.settings import Settings
 
 from ..support.serving.fake_engine import FakeEngine

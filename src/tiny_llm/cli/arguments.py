@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..generation.defaults import MAX_TOKENS
+from ..sampling.ranges import COUNT_PENALTY, MIN_P, REPETITION_PENALTY, TEMP, TOP_P, Range
 from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS, Stage
 
@@ -44,6 +45,11 @@ def number_where(allowed: Callable[[float], bool], expected: str) -> Callable[[s
         return number
 
     return convert
+
+
+def number_in(allowed: Range) -> Callable[[str], float]:
+    """An argparse type: the numbers of a range."""
+    return number_where(allowed.__contains__, str(allowed))
 
 
 def port(text: str) -> int:
@@ -202,7 +208,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         "verifies them",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-temp", type=number_where(lambda x: x >= 0, "of at least 0"), default=0.0, metavar="T",
+        "--sampler-temp", type=number_in(TEMP), default=0.0, metavar="T",
         help="sampling temperature: 0 always takes the most probable token, 1 samples from the model's "
         "probabilities, higher is more random (default: 0)",
     )  # fmt: skip
@@ -210,11 +216,11 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         "--sampler-top-k", type=integer(1), metavar="K", help="sample only from the K most probable tokens"
     )
     group.add_argument(
-        "--sampler-top-p", type=number_where(lambda x: 0 < x <= 1, "above 0, at most 1"), metavar="P",
+        "--sampler-top-p", type=number_in(TOP_P), metavar="P",
         help="sample only from the most probable tokens that together have probability P",
     )  # fmt: skip
     group.add_argument(
-        "--sampler-min-p", type=number_where(lambda x: 0 <= x <= 1, "from 0 to 1"), metavar="P",
+        "--sampler-min-p", type=number_in(MIN_P), metavar="P",
         help="sample only from tokens at least P times as probable as the most probable one",
     )  # fmt: skip
     group.add_argument(
@@ -224,12 +230,12 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         help="seed of the random numbers: with the same seed, sampling gives the same answer",
     )
     group.add_argument(
-        "--repetition-penalty", type=number_where(lambda x: x > 0, "above 0"), metavar="R",
+        "--repetition-penalty", type=number_in(REPETITION_PENALTY), metavar="R",
         help="penalty for tokens that already occurred; above 1 makes them less probable",
     )  # fmt: skip
     for name, what in (("presence", "each token"), ("frequency", "each occurrence of a token")):
         group.add_argument(
-            f"--{name}-penalty", type=number_where(lambda x: -2 <= x <= 2, "from -2 to 2"), default=0.0,
+            f"--{name}-penalty", type=number_in(COUNT_PENALTY), default=0.0,
             metavar="X",
             help=f"penalty for {what} in the answer so far; above 0 makes repetition less probable "
             "(default: 0)",

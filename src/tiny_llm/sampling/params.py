@@ -9,11 +9,31 @@ from typing import Any
 
 from ..checks.types import check_int, check_number, check_texts, check_type, kind
 from ..errors import ArgumentError, ArgumentTypeError
+from .ranges import (
+    BIAS,
+    COUNT_PENALTY,
+    MAX_BIASES,
+    MAX_STOP_CHARS,
+    MAX_STOPS,
+    MAX_TOKENS,
+    MIN_P,
+    REPETITION_PENALTY,
+    SEED,
+    TEMP,
+    TOKEN_ID,
+    TOP_K,
+)
 
-MAX_BIASES = 1024  # entries of logit_bias
-MAX_STOPS = 64  # stop strings, and stop_token_ids
-MAX_STOP_CHARS = 1024
-MAX_ID = 2**31 - 1  # the vocabulary of a model is checked when the model is known
+# The parameters that are one number. Those of the second table are whole, and None where nothing is given.
+NUMBERS = {
+    "temp": TEMP,
+    "min_p": MIN_P,
+    "repetition_penalty": REPETITION_PENALTY,
+    "presence_penalty": COUNT_PENALTY,
+    "frequency_penalty": COUNT_PENALTY,
+}
+WHOLE_NUMBERS = {"top_k": TOP_K, "seed": SEED, "max_tokens": MAX_TOKENS}
+OPTIONAL = {"top_p", "min_p", "repetition_penalty"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +79,24 @@ class Sampling:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("temp", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
+        for name in ("top_p", *NUMBERS):
             value = getattr(self, name)
-            if value is not None or name in ("temp", "presence_penalty", "frequency_penalty"):
+            if value is not None or name not in OPTIONAL:
                 check_number("Sampling", name, value)
-        if not (self.temp >= 0 and math.isfinite(self.temp)):
-            raise _refused("temp", self.temp, "a finite number of at least 0")
         if self.top_p is not None and math.isnan(self.top_p):
             raise _refused("top_p", "nan", "a number")
-        for name in ("top_k", "seed", "max_tokens"):
+        for name, allowed in NUMBERS.items():
+            value = getattr(self, name)
+            if value is not None and value not in allowed:
+                raise _refused(name, value, f"a number {allowed}")
+        for name, allowed in WHOLE_NUMBERS.items():
             value = getattr(self, name)
             if isinstance(value, bool | str | Sequence):
                 raise ArgumentTypeError("Sampling", name, kind(value), "a whole number")
-        if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 0):
-            raise _refused("top_k", self.top_k, "a whole number of at least 0")
-        if self.min_p is not None and not 0 <= self.min_p <= 1:
-            raise _refused("min_p", self.min_p, "a number from 0 to 1")
-        if self.seed is not None and not (isinstance(self.seed, Integral) and -(2**63) <= self.seed < 2**63):
-            raise _refused("seed", self.seed, "an integer of 64 bits")
-        penalty = self.repetition_penalty
-        if penalty is not None and not (penalty > 0 and math.isfinite(penalty)):
-            raise _refused("repetition_penalty", penalty, "a finite number above 0")
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not -2 <= getattr(self, name) <= 2:
-                raise _refused(name, getattr(self, name), "a number from -2 to 2")
+            if value is not None and not (isinstance(value, Integral) and value in allowed):
+                expected = "an integer of 64 bits" if allowed is SEED else f"a whole number {allowed}"
+                raise _refused(name, value, expected)
         limit = self.max_tokens
-        if limit is not None and not (isinstance(limit, Integral) and limit >= 1):
-            raise _refused("max_tokens", limit, "a whole number of at least 1")
         check_int("Sampling", "min_tokens", self.min_tokens)
         if self.min_tokens < 0 or (limit is not None and self.min_tokens > limit):
             expected = "a whole number of at least 0" + (
@@ -163,8 +174,8 @@ def _biases(given: object) -> tuple[tuple[int, float], ...]:
     biases = {}
     for token, bias in _pairs(given):
         check_number("Sampling", f"logit_bias[{token}]", bias)
-        if not -100 <= bias <= 100:
-            raise _refused(f"logit_bias[{token}]", bias, "a number from -100 to 100")
+        if bias not in BIAS:
+            raise _refused(f"logit_bias[{token}]", bias, f"a number {BIAS}")
         biases[_token_id("logit_bias", token)] = float(bias)
     return tuple(sorted(biases.items()))
 
@@ -181,7 +192,7 @@ def _pairs(given: Any) -> list[tuple[int, float]]:
 
 def _token_id(argument: str, token: Any) -> int:
     check_int("Sampling", argument, token)
-    if not 0 <= token <= MAX_ID:
+    if token not in TOKEN_ID:
         raise _refused(argument, f"the id {token}", "an id of the vocabulary, at least 0")
     return int(token)
 

@@ -4,11 +4,40 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+from ...sampling.ranges import (
+    BIAS,
+    COUNT_PENALTY,
+    MAX_TOKENS,
+    MIN_P,
+    MIN_TOKENS,
+    REPETITION_PENALTY,
+    SEED,
+    TEMP,
+    TOKEN_ID,
+    TOP_K,
+    TOP_P,
+    Range,
+)
+
+
+def within(allowed: Range, **bounds: float) -> Meta:
+    """A range for msgspec and OpenAPI; whole numbers have 32 bits where `bounds` says nothing else."""
+    chosen: dict[str, Any] = {
+        "gt" if allowed.above else "ge": allowed.low,
+        "le": min(allowed.high, 2**31 - 1),
+    }
+    return Meta(**chosen | bounds)
+
+
+Count = Annotated[int, within(MAX_TOKENS)]
+Int64 = Annotated[int, within(SEED, le=SEED.high)]
+Temperature = Annotated[float, within(TEMP, le=2)]  # as at OpenAI
+TopP = Annotated[float, within(TOP_P)]
+TopK = Annotated[int, within(TOP_K)]
+Penalty = Annotated[float, within(COUNT_PENALTY)]
+RepetitionPenalty = Annotated[float, within(REPETITION_PENALTY, le=1e6)]
+Fraction = Annotated[float, within(MIN_P)]
+TokenId = Annotated[int, within(TOKEN_ID)]
 StopString = Annotated[str, Meta(min_length=1)]
 
 
@@ -46,17 +75,17 @@ class RequestFields(Struct, kw_only=True, weakref=True):
 class AnswerFields(RequestFields, kw_only=True):
     """What /v1/chat/completions and /v1/completions have in common."""
 
-    max_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    max_tokens: Annotated[int, within(MAX_TOKENS, ge=0)] | None = None  # 0 with echo
+    min_tokens: Annotated[int, within(MIN_TOKENS)] | None = None
     ignore_eos: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: Annotated[int, within(TOP_K, ge=-1)] | None = None  # -1 is vLLM's word for all
     min_p: Fraction | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    logit_bias: dict[TokenId, Annotated[float, within(BIAS)]] | None = None
     seed: Int64 | None = None
     n: Count | None = None
     stop: StopString | list[StopString] | None = None

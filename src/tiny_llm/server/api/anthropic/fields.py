@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..fields import RequestFields, StopString
+from ..fields import Count, Fraction, RequestFields, StopString, TopK, TopP
 
 
 class TextBlock(Struct, kw_only=True):
@@ -75,10 +75,10 @@ class AnthropicPrompt(RequestFields, kw_only=True):
 
 
 class AnthropicFields(AnthropicPrompt, kw_only=True):
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    max_tokens: Count
+    temperature: Fraction | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
     stop_sequences: list[StopString] | None = None
     stream: bool | None = None
     metadata: dict[str, Any] | None = None

@@ -4,7 +4,19 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..fields import Count, Fraction, Int64, Penalty, RequestFields, StopString, Tool
+from ..fields import (
+    Count,
+    Fraction,
+    Int64,
+    Penalty,
+    RepetitionPenalty,
+    RequestFields,
+    StopString,
+    Temperature,
+    Tool,
+    TopK,
+    TopP,
+)
 
 LATEST = ":latest"  # what clients add to a name without a tag
 
@@ -12,15 +24,15 @@ LATEST = ":latest"  # what clients add to a name without a tag
 class OllamaOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     """How an answer is made. Those of the last group choose how Ollama uses its hardware: without effect."""
 
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
     min_p: Fraction | None = None
     seed: Int64 | None = None
     num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
     num_ctx: Count | None = None
     stop: StopString | list[StopString] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    repeat_penalty: RepetitionPenalty | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..fields import Int64, RequestFields
+from ..fields import Count, Int64, RequestFields, Temperature, TopP
 
 
 class TextFormat(Struct, kw_only=True):
@@ -51,9 +51,9 @@ class Item(Struct, kw_only=True):
 class ResponseFields(RequestFields, kw_only=True):
     input: str | Annotated[list[Item], Meta(min_length=1)]
     instructions: str | None = None
-    max_output_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    max_output_tokens: Count | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
     seed: Int64 | None = None
     stream: bool | None = None
