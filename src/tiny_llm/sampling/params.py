@@ -88,12 +88,13 @@ class Sampling:
         for name, allowed in NUMBERS.items():
             value = getattr(self, name)
             if value is not None and value not in allowed:
-                raise _refused(name, value, f"a number {allowed}")
+                finite = "finite " if allowed.high == math.inf else ""
+                raise _refused(name, value, f"a {finite}number {allowed}")
         for name, allowed in WHOLE_NUMBERS.items():
             value = getattr(self, name)
             if isinstance(value, bool | str | Sequence):
                 raise ArgumentTypeError("Sampling", name, kind(value), "a whole number")
-            if value is not None and not (isinstance(value, Integral) and value in allowed):
+            if value is not None and not (isinstance(value, Integral) and int(value) in allowed):
                 expected = "an integer of 64 bits" if allowed is SEED else f"a whole number {allowed}"
                 raise _refused(name, value, expected)
         limit = self.max_tokens

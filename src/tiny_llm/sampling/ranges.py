@@ -1,4 +1,4 @@
-"""The ranges of the parameters of an answer, for `Sampling`, the fields of requests, and options of commands."""
+"""The ranges of the parameters of an answer, for `Sampling`, requests to the server, and options."""
 
 import math
 from dataclasses import dataclass
@@ -17,11 +17,9 @@ class Range:
         return is_high_enough and number <= self.high and number != math.inf
 
     def __str__(self) -> str:
-        if self.high < math.inf:
-            return (
-                f"above {self.low}, at most {self.high}" if self.above else f"from {self.low} to {self.high}"
-            )
-        return f"above {self.low}" if self.above else f"of at least {self.low}"
+        if self.high == math.inf:
+            return f"above {self.low}" if self.above else f"of at least {self.low}"
+        return f"above {self.low}, at most {self.high}" if self.above else f"from {self.low} to {self.high}"
 
 
 TEMP = Range(0)
