@@ -24,7 +24,7 @@ def test_limits() -> None:
     each = Settings()
     expected = {
         "body": f"{each.max_body // MIB} MiB, within {each.body_timeout:g} s",
-        "all bodies at a time": f"{each.max_bodies // MIB} MiB",
+        "memory of all requests at a time": f"{each.request_memory // MIB} MiB",
         "header": f"{each.max_head // 2**10} KiB, within {each.head_timeout:g} s",
         "text of a prompt": f"{each.max_prompt_chars // MIB} Mi characters",
         "new grammars that are being compiled": f"{each.max_grammars}",

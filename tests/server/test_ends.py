@@ -22,8 +22,8 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """With little room for bodies and prompts, so that any that is not given back is missed."""
-    limits: dict[str, Any] = {"max_body": 1000, "max_bodies": 3000, "max_prompts": 2, "body_timeout": 0.1}
-    with running(FakeEngine(), inline_body=50, **limits) as started:
+    limits: dict[str, Any] = {"max_body": 1000, "request_memory": 10 * 2**20, "max_prompts": 2}
+    with running(FakeEngine(), inline_body=50, body_timeout=0.1, **limits) as started:
         yield started
 
 

@@ -89,7 +89,7 @@ def test_a_client_that_leaves_frees_its_pages(server: RunningServer, stream: boo
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_request_beyond_its_time_limit_ends(llm: LLM, stream: bool) -> None:
-    with Engine(llm) as engine, running(engine, request_timeout=0.05) as server:
+    with Engine(llm) as engine, running(engine, request_timeout=0.2) as server:
         answer = server.complete(max_tokens=1900, ignore_eos=True, stream=stream)
         assert b'"code":"deadline"' in answer.body
         assert answer.status == (200 if stream else 503)

@@ -20,7 +20,7 @@ import pytest
 from tiny_llm.errors import QueueFull
 from tiny_llm.server import app, run
 from tiny_llm.server.api import decode
-from tiny_llm.server.middleware.body import Bodies
+from tiny_llm.server.middleware.body import RequestMemory
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, running, wait_until
@@ -87,7 +87,7 @@ def at_rest(server: RunningServer) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answered_request_leaves_no_cycle(fields: dict[str, Any], stream: bool) -> None:
-    with running(FakeEngine(), max_bodies=16 * MIB) as server:
+    with running(FakeEngine(), request_memory=16 * MIB) as server:
         assert server.complete().status == 200
         with without_the_collector():
             server.complete(stream=stream, **fields)
@@ -178,8 +178,8 @@ def test_a_drain_leaves_no_cycle() -> None:
 def test_a_body_and_its_fields_are_free_while_the_answer_streams(
     path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bodies = Bodies()
-    monkeypatch.setattr(app, "Bodies", lambda: bodies)
+    bodies = RequestMemory(512 * MIB)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: bodies)
     fields = {"metadata": {"a": "b" * 4 * MIB}, **fields}
     with running(FakeEngine(delay=0.01)) as server:
         tracemalloc.start()
@@ -189,7 +189,7 @@ def test_a_body_and_its_fields_are_free_while_the_answer_streams(
             wait_until(
                 lambda: tracemalloc.get_traced_memory()[0] < 2 * MIB
             )  # a thread may still end its call
-            wait_until(lambda: bodies.held == 0)
+            wait_until(lambda: bodies.held < MIB)  # its tokens are left
             assert server.engine.running
         finally:
             tracemalloc.stop()
@@ -199,13 +199,13 @@ def test_a_body_and_its_fields_are_free_while_the_answer_streams(
 def test_a_body_counts_while_a_thread_decodes_it_for_a_client_that_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bodies, begun, over = Bodies(), threading.Event(), threading.Event()
+    bodies, begun, over = RequestMemory(512 * MIB), threading.Event(), threading.Event()
 
     def slow(names: set[str], given: dict[str, Any]) -> None:
         begun.set()
         assert over.wait(SECONDS)
 
-    monkeypatch.setattr(app, "Bodies", lambda: bodies)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: bodies)
     monkeypatch.setattr(decode, "_check_unknown", slow)  # its last step
     with running(FakeEngine(), inline_body=1000) as server:
         connection = send(server, prompt="a" * 2000)
@@ -220,8 +220,8 @@ def test_a_body_counts_while_a_thread_decodes_it_for_a_client_that_has_gone(
 def test_a_body_counts_while_a_thread_makes_its_prompt_for_a_client_that_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bodies, engine = Bodies(), FakeEngine()
-    monkeypatch.setattr(app, "Bodies", lambda: bodies)
+    bodies, engine = RequestMemory(512 * MIB), FakeEngine()
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: bodies)
     with running(engine) as server, slow_prompts(engine) as gate:
         connection = send(server, prompt="Once", metadata=large)
         wait_until(lambda: gate.entered == 1)

@@ -35,14 +35,12 @@ def with_fallbacks(program: str, arguments: Sequence[str], folder: Path) -> list
     if loader is None and program != "batch-main.py" and (task := first_unwritten(folder, KV_CACHE)):
         return [*arguments, fallback(folder, task, "--loader=week1")]
     if loader is None and program != "bench.py" and (task := first_unwritten(folder, ENGINE)):
+        refuse(("--json-schema", "--regex", "--batch-invariant"), arguments, missing(folder, task))
         added, loader = [fallback(folder, task, "--loader=week2")], "week2"
     if loader not in (None, "week2") or option(arguments, "--no-enable-flash-attn") is not None:
         return [*arguments, *added]
     if task := first_unwritten(folder, FLASH_ATTENTION):
-        for flag in ("--enable-flash-attn", "--compare"):
-            if option(arguments, flag) is not None:
-                print(f"{flag}: {missing(folder, task)}", file=sys.stderr)
-                sys.exit(REFUSED)
+        refuse(("--enable-flash-attn", "--compare"), arguments, missing(folder, task))
         added.append(fallback(folder, task, "--no-enable-flash-attn"))
     return [*arguments, *added]
 
@@ -54,6 +52,14 @@ def first_unwritten(folder: Path, tasks: Sequence[Task]) -> Task | None:
             if starter.unwritten((folder / place.file).read_text(), {place.name: task.message}):
                 return task
     return None
+
+
+def refuse(flags: Sequence[str], arguments: Sequence[str], sentence: str) -> None:
+    """End here if one of these flags is given: it asks for what is not written."""
+    for flag in flags:
+        if option(arguments, flag) is not None:
+            print(f"{flag}: {sentence}", file=sys.stderr)
+            sys.exit(REFUSED)
 
 
 def fallback(folder: Path, task: Task, flag: str) -> str:

@@ -162,7 +162,8 @@ class SessionEngine:
         self._engine = None
 
     def __del__(self) -> None:
-        self.close()
+        if self._engine is not None:
+            self._engine.stop()  # the garbage collector must not wait
 
 
 class TurnStream(Stream):
@@ -184,7 +185,7 @@ class TurnStream(Stream):
         try:
             return super().__next__()
         except StopIteration:
-            self._end()
+            self._add_turn()
             raise
         except BaseException:
             self._open = False
@@ -194,10 +195,10 @@ class TurnStream(Stream):
         """End the answer here."""
         super().close()
         if self.result.text:
-            self._end()
+            self._add_turn()
         self._open = False
 
-    def _end(self) -> None:
+    def _add_turn(self) -> None:
         if self._open:
             self._conversation.add_turn(self._question, self.result.text)
         self._open = False

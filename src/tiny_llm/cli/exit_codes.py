@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
-from ..errors import AnswerError, OutOfMemoryError, TinyLlmError
+from ..errors import AnswerError, EngineFailed, OutOfMemoryError, StepFailed, TinyLlmError
 from ..loading import LoadError
 from ..runtime.memory import memory_errors
 from .streams import drop_unwritten, open_missing_streams, print_stderr, set_encoding_errors
@@ -53,10 +53,14 @@ def run_and_report(program: str, run: Callable[[], int]) -> int:
         return code
     except Refusal as refusal:
         return print_error(program, str(refusal), REFUSED)
-    except (Failure, LoadError, AnswerError) as failure:
+    except (Failure, LoadError, AnswerError, EngineFailed) as failure:
         return print_error(program, str(failure), FAILED)
     except OutOfMemoryError as error:
         return print_error(program, f"{error.problem}. {LESS_MEMORY}", FAILED)
+    except StepFailed as failure:
+        if isinstance(failure.__cause__, NotImplementedError):
+            return print_error(program, f"not implemented: {failure.__cause__}", FAILED)
+        return print_error(program, str(failure), FAILED)
     except TinyLlmError as refusal:  # an error of the library that no command has translated to its options
         return print_error(program, str(refusal), REFUSED)
     except NotImplementedError as missing:  # no kernel for this, or a task that a learner has not written yet

@@ -152,6 +152,7 @@ class Answer:
             self.finish_reason,
             stop_string=self._stops.which,
             prompt_logprobs=prompt_logprobs,
+            at=self._last_token_at,
         )
 
     def end(self, reason: EventReason, error: Exception | None = None) -> Event:

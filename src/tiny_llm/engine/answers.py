@@ -121,6 +121,7 @@ class Answers:
             answer.started_at = now
             answer.handle.cached_tokens = state.cached_tokens
             self._recorder.prompt_tokens += len(state.prompt_ids)
+            self._report(state, state.computed)
 
     def samplers(self, plan: Plan) -> Samplers:
         """The answers that sample from the logits of each row. Here a prompt splits into its answers."""
@@ -178,10 +179,12 @@ class Answers:
         )
         self._recorder.add_step(plan)
         for row in plan.rows:
-            if row.is_prefill and row.state in self._by_state:
-                self._by_state[row.state].report(row.stop)
+            if row.is_prefill:
+                self._report(row.state, row.stop)
         drafted = {row.state: len(row.drafts) for row in plan.rows}
         for state, kept in tokens.items():
+            if state not in self._by_state:  # its report has failed
+                continue
             try:
                 self._advance(state, kept, drafted.get(state, 0), now)
             except Exception as error:
@@ -219,6 +222,14 @@ class Answers:
         for state, answer in list(self._by_state.items()):
             if answer.handle is handle:
                 self.end(state, "cancelled")
+
+    def _report(self, state: RequestState, computed: int) -> None:
+        answer = self._by_state.get(state)
+        try:
+            if answer is not None:
+                answer.report(computed)
+        except Exception as error:  # of the caller's function
+            self._fail(state, error)
 
     def _advance(self, state: RequestState, kept: Sequence[Drawn], drafted: int, now: float) -> None:
         answer = self._by_state[state]

@@ -56,7 +56,7 @@ class DenseRunner:
         `token_ids` are those of all rows, one each, if they are not computed yet. Nothing is evaluated but
         the caches after tokens without logits, so that the activations are freed.
         """
-        self._end()
+        self.rest()
         rows, caches = plan.rows, [self._before(row) for row in plan.rows]
         if token_ids is None:
             token_ids = mx.array([token for row in rows for token in row.token_ids])
@@ -90,7 +90,7 @@ class DenseRunner:
             caches.close()
         self._running, self._ended, self._together = {}, [], Together(self._model)
 
-    def _end(self) -> None:
+    def rest(self) -> None:
         """Take the caches from requests that do not run any more."""
         ended = [state for state in self._running if state.status is not Status.RUNNING]
         for state in ended:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
 
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
@@ -31,11 +32,12 @@ from .steps import DraftModel, Runner, Steps
 from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)
+logging.getLogger("tiny_llm").addHandler(logging.NullHandler())  # who has no logs gets the error of an answer
 # Seconds. An idle engine shows that it is alive, and ends requests past their deadline.
 IDLE_BEAT = 0.5
 
 
-class Engine:
+class Engine(AbstractContextManager["Engine"]):
     """Answers many requests at once; each gets what it would get alone.
 
         >>> from tiny_llm import LLM
@@ -127,15 +129,16 @@ class Engine:
         self._batch_invariant = batch_invariant
         self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
-        self._start()
+        self._process = os.getpid()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
+        self._start()
 
     def submit(self, request: EngineRequest) -> Handle:
         """Queue a request.
 
         ArgumentError for one that can never run; QueueFull if too many wait; GrammarQueueBusy for a slow
-        new grammar while others wait; Draining after `drain` or `close`; EngineFailed after a fault that the
-        engine did not survive; UnsupportedError in a forked child, which has no thread of the engine.
+        new grammar while others wait; Draining after `drain` or `close`; EngineFailed after a fault;
+        UnsupportedError in a forked child.
         """
         check_type("Engine.submit", "request", request, EngineRequest, "an EngineRequest")
         check_process()
@@ -171,30 +174,34 @@ class Engine:
         return self._mailbox.drain(self._answers, timeout)
 
     def close(self) -> None:
-        """Cancel all requests, accept no new ones, and free the pages."""
-        self._mailbox.close()
-        atexit.unregister(self.close)
+        """Cancel all requests, accept no new ones, and free the pages; nothing in a forked child."""
+        if not self.stop():
+            return
         if self._thread is threading.current_thread():
             self._end_all("cancelled")
         else:
             self._stopped.wait()
 
-    def __enter__(self) -> Engine:
-        return self
+    def stop(self) -> bool:
+        """Like `close`, without waiting: for finalizers, in any thread. False in a forked child."""
+        if os.getpid() != self._process:
+            return False
+        self._mailbox.close()
+        return True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> None:
         """Start the thread of the steps, and wait until its arrays are there."""
         run_in_thread(partial(_serve, [self]), self._stopped)
-        self._ready.wait()
+        try:
+            self._ready.wait()
+        except BaseException:  # Ctrl-C: nobody has the engine
+            self.stop()
+            raise
         if self._mailbox.failure is not None:
             raise self._mailbox.failure
-
-    # From here on, in the engine's thread.
 
     def _make_steps(self) -> Steps:
         with on_device(self.llm.device):
@@ -210,7 +217,7 @@ class Engine:
             return Steps(self.llm, runner, draft_model)
 
     def _serve(self) -> None:
-        """Steps until `close`. All arrays belong to this thread."""
+        """Steps until `close`, in the thread that all arrays belong to."""
         self._thread = threading.current_thread()
         try:
             self._steps = self._make_steps()
@@ -243,6 +250,7 @@ class Engine:
         for state in plan.started:
             self._answers.note_start(state, now)
         if not plan.rows:  # there is no step beside which to do it
+            self._steps.rest()
             self._answers.publish()
             self._mailbox.wake()
         return plan
@@ -282,10 +290,11 @@ class Engine:
         LOG.critical("the engine stopped", exc_info=error)
         self._mailbox.fail(error)
         self._end_all("error", error if isinstance(error, Exception) else EngineFailed())
-        atexit.unregister(self.close)
         self._ready.set()
 
 
 def _serve(engines: list[Engine]) -> None:
     """What the engine's thread does. It keeps no engine alive after its end."""
-    engines.pop()._serve()
+    engine = engines.pop()
+    engine._serve()
+    atexit.unregister(engine.close)

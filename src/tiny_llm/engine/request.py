@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Condition
 from typing import Literal
 
@@ -83,6 +83,7 @@ class Event:
     prompt_logprobs: in the first event of an answer, if requested: one entry for each token of the prompt but
         the first; else None.
     error: with finish_reason "error".
+    at: when the tokens were there, by `time.monotonic`.
     """
 
     choice: int
@@ -93,6 +94,7 @@ class Event:
     error: Exception | None = None
     stop_string: str | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

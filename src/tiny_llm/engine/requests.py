@@ -59,8 +59,10 @@ def engine_for(
 ) -> Engine:
     """An engine for requests of these numbers of tokens, with their answers, in the memory that they need."""
     with on_device(llm.device):
-        # Dense caches share nothing: prompts that begin alike would be computed whole, in one step.
-        prefix_cache = prefix_cache and (batch_size == 1 or has_paged_kernel(llm.model))
+        if batch_size > 1 and not has_paged_kernel(llm.model):
+            # Dense caches share nothing: prompts that begin alike would be computed whole, in one step. And
+            # rows with drafts are computed alone.
+            prefix_cache = lookup = False
     small = None if llm.draft is None else llm.draft.model
     with on_device(llm.device):
         prefill_tokens = prefill_tokens or prefill_chunk()

@@ -64,6 +64,9 @@ class Runner:
         batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant, token_ids=token_ids)
         return packed_logits(self.model, batch, self.storage, self._blocks)
 
+    def rest(self) -> None:
+        """Nothing runs. Pages stay."""
+
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
         del self.storage  # there may be no room for both
@@ -235,6 +238,11 @@ class Steps:
             logits = self.runner.logits(plan, pending.ids_of(plan.rows))
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
             self._ahead = plan.rows, logits
+
+    def rest(self) -> None:
+        """Nothing runs: free what only the next step would."""
+        self._ahead = None
+        self.runner.rest()
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""

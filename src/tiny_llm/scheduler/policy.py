@@ -55,7 +55,7 @@ def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBoun
     return Chosen(rows, copies, preempted, started)
 
 
-def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> Chosen | None:
+def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> list[Row] | None:
     """The rows after a step whose tokens are not known yet: one more token of each answer.
 
     None where these tokens, or requests that wait, decide what comes next.
@@ -66,15 +66,14 @@ def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> Chosen | 
     if any(row.logits != 1 or row.scored > 1 or row.state.choices > 1 for row in rows):
         return None
     rows = [row for row in rows if row.state.num_output + 1 < row.state.max_tokens]
-    if not rows or tables.pool.num_free < len(rows):
+    new = sum(row.stop // row.page_size >= len(row.state.pages) for row in rows)
+    if not rows or tables.pool.num_free < new:
         return None
     copies: Copies = []
     for row in rows:
         tables.grow(row.state, copies, ahead=len(row.token_ids))
-    following = [
-        row._replace(start=row.stop, token_ids=array("i", [0]), pages=row.state.pages[:]) for row in rows
-    ]
-    return Chosen(following, copies, [], [])
+    assert not copies, "the page of a token that was just computed has another owner"
+    return [row._replace(start=row.stop, token_ids=array("i", [0]), pages=row.state.pages[:]) for row in rows]
 
 
 def _decodes(

@@ -120,9 +120,8 @@ class Scheduler:
         """
         if self._open is None or self._forks:
             return None
-        chosen = follow(self._open.rows, self._queues, self._tables)
-        if chosen is not None:
-            self._ahead = Plan(tuple(chosen.rows), tuple(chosen.copies))
+        rows = follow(self._open.rows, self._queues, self._tables)
+        self._ahead = None if rows is None else Plan(tuple(rows))
         return self._ahead
 
     def fork(self, state: RequestState) -> list[RequestState]:

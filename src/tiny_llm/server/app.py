@@ -15,7 +15,7 @@ from .errors import ApiError, as_api_error
 from .lifecycle import Lifecycle
 from .metrics import Metrics
 from .middleware.access import ERROR_KEY, Access
-from .middleware.body import Bodies, HeadGuard
+from .middleware.body import HeadGuard, RequestMemory
 from .middleware.callers import OPEN, HostGuard, KeyGuard, OriginGuard
 from .models import Models
 from .protocols import EngineProtocol
@@ -47,7 +47,7 @@ def create_app(
         prompt_threads=Threads("prompt", THREADS, settings.max_prompts),
         grammar_threads=Threads("grammar", GRAMMAR_THREADS, settings.max_grammars),
         submit_threads=Threads("submit", SUBMIT_THREADS),
-        bodies=Bodies(),
+        memory=RequestMemory(settings.request_memory),
     )
     handled = (ApiError, TinyLlmError, HTTPException, Exception)
     routes = Routes(service)

@@ -3,6 +3,7 @@
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from .disconnect import Client, ClientGone, watch
 from .errors import checking
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
-from .middleware.body import Bodies, Body, EarlyError, body_of, send_and_linger
+from .middleware.body import Body, EarlyError, RequestMemory, body_of, send_and_linger
 from .models import Models, ServedModel
 from .settings import Settings
 from .sse import EventStream, as_lines
@@ -45,7 +46,7 @@ class Service:
     prompt_threads: Threads
     grammar_threads: Threads
     submit_threads: Threads
-    bodies: Bodies
+    memory: RequestMemory
 
 
 class BodyEndpoint(ABC):
@@ -62,7 +63,7 @@ class BodyEndpoint(ABC):
             try:
                 with service.lifecycle.cutting(client.drop):
                     async with body_of(
-                        scope, receive, service.settings, service.bodies, client, deadline
+                        scope, receive, service.settings, service.memory, client, deadline
                     ) as body:
                         with watch(receive, client), checking():
                             answer = await self._make_response(body, client, deadline)
@@ -127,7 +128,13 @@ class AnswerEndpoint(BodyEndpoint):
         except ClientGone:
             meter.finish("cancelled")
             raise
-        running = await self._service.submit_threads.run(RunningJob, job, meter, deadline.left())
+        memory, size = self._service.memory, job.memory
+        memory.hold(size)
+        try:
+            running = await self._service.submit_threads.run(RunningJob, job, meter, deadline.left())
+        except BaseException:
+            memory.release(size)
+            raise
         return partial(self._answer, running)
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
@@ -153,7 +160,12 @@ class AnswerEndpoint(BodyEndpoint):
 
     async def _answer(self, running: RunningJob, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client()
-        with watch(receive, client), self._service.lifecycle.cutting(running.cut):
+        with (
+            watch(receive, client),
+            self._service.lifecycle.cutting(running.cut),
+            ExitStack() as at_end,
+        ):
+            at_end.callback(self._service.memory.release, running.job.memory)
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)

@@ -22,8 +22,8 @@ REFUSALS = (
     "body_too_large", "chat_template", "context_length_exceeded", "deadline", "draining", "engine_failed",
     "grammar_queue_busy", "grammar_queue_full", "header_too_large", "host_not_allowed", "invalid_api_key",
     "invalid_grammar", "invalid_http", "invalid_json", "invalid_value", "method_not_allowed",
-    "model_not_found", "not_found", "out_of_memory", "prompt_queue_full", "queue_full", "request_timeout",
-    "too_many_bodies", "too_many_connections", "unsupported_media_type", "unsupported_value",
+    "model_not_found", "not_found", "out_of_memory", "prompt_queue_full", "queue_full", "request_memory_full",
+    "request_timeout", "too_many_connections", "unsupported_media_type", "unsupported_value",
 )  # fmt: skip
 LEFT = ("cancelled", "client_closed")  # codes of requests whose client has gone
 OTHER = "other"

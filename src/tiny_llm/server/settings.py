@@ -20,7 +20,7 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     open_metrics: bool = False
     max_body: int = 8 * 2**20
-    max_bodies: int = 256 * 2**20  # of all requests together
+    request_memory: int = 512 * 2**20  # of all requests together, without keys and values
     max_head: int = 16 * 2**10
     max_connections: int = 1024
     head_timeout: float = 10.0  # from the first byte of a request to the end of its headers

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tiny_llm.server import endpoint
+from tiny_llm.server import app, endpoint
 from tiny_llm.server.api.decode import decode
-from tiny_llm.server.middleware.body import decoded_size
+from tiny_llm.server.middleware.body import RequestMemory, decoded_size
 
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import read_all, running, wait_until
@@ -81,23 +81,40 @@ def test_what_is_not_http_behind_an_answer_closes_the_connection(caplog: pytest.
 
 def test_all_bodies_together_have_a_limit() -> None:
     """A body counts twice, as its bytes and as its fields, until its prompt is made."""
-    with running(FakeEngine(), max_bodies=3000) as server:
-        large = {"prompt": "a" * 600, "max_tokens": 1}
+    with running(FakeEngine(), request_memory=400_000) as server:
+        large = {"prompt": "a" * 600, "max_tokens": 1, "metadata": {"a": "b" * 100_000}}
         assert server.complete(**large).status == 200
-        never = server.complete(prompt="a" * 2000)
+        never = server.complete(metadata={"a": "b" * 200_000})
         assert (never.status, never.error["code"]) == (413, "body_too_large")
         with server.connect() as connection:
-            connection.sendall(HEAD + b"Content-Length: 2100\r\n\r\n" + b" " * 2000)
+            connection.sendall(HEAD + b"Content-Length: 300001\r\n\r\n" + b" " * 300_000)
             wait_until(lambda: server.server.lifecycle.in_flight == 1)
             refused = server.complete(**large)
-            assert (refused.status, refused.error["code"]) == (503, "too_many_bodies")
-            assert server.complete().status == 200
+            assert (refused.status, refused.error["code"]) == (503, "request_memory_full")
+            assert server.complete(max_tokens=1).status == 200
         # A thread may have the fields of the last request for a moment longer than its client waits.
         wait_until(lambda: server.complete(**large).status == 200)
 
 
+def test_an_answer_counts_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 260 bytes for each token of prompt and answer, of which at most 1024 count."""
+    long, memory = {"prompt": "Once", "max_tokens": 1000}, RequestMemory(400_000)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: memory)
+    with running(FakeEngine(delay=0.02)) as server:
+        with server.connect() as connection:
+            body = msgspec.json.encode(long | {"stream": True})
+            connection.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_until(lambda: bool(server.engine.running))
+            refused = server.complete(**long)
+            assert (refused.status, refused.error["code"]) == (503, "request_memory_full")
+            assert server.complete(max_tokens=1).status == 200
+        wait_until(lambda: memory.held == 0)
+        never = server.complete(**long, n=2)
+        assert (never.status, never.error["code"]) == (413, "body_too_large")
+
+
 def test_a_body_counts_with_all_values_that_it_is_decoded_to() -> None:
-    with running(FakeEngine(), max_bodies=100_000) as server:
+    with running(FakeEngine(), request_memory=100_000) as server:
         assert server.complete(metadata={"a": "[],"} | {str(n): [] for n in range(10)}).status == 200
         refused = server.complete(metadata={"a": [[]] * 1000})
         assert (refused.status, refused.error["code"]) == (413, "body_too_large")

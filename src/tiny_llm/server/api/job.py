@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...engine import EngineRequest
+from ...generation.defaults import MAX_TOKENS
 from ...sampling.params import Sampling
 from ..errors import ApiError, bad_value
 from ..models import ServedModel
@@ -16,6 +17,9 @@ from ..settings import Settings
 from .fields import AnswerFields
 from .outputs import Choice
 
+# Bytes of a token id as an int in a tuple, of one in an answer with its entry in the look-up of drafts, and
+# of a log probability.
+TOKEN, INDEXED_TOKEN, LOGPROB = 36, 260, 120
 DONE = b"data: [DONE]\n\n"
 encode = msgspec.json.Encoder().encode
 
@@ -70,8 +74,25 @@ class Job:
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
+    def memory(self) -> int:
+        """About the bytes that its answers take besides keys and values: tokens, look-up, log probabilities.
+
+        An answer counts with at most 1024 tokens: few are longer, and most that may be are not.
+        """
+        return sum(_memory_of(request) for request in self.requests)
+
+    @property
     def choices_per_request(self) -> int:
         return len(self.choices) // max(len(self.requests), 1)
+
+
+def _memory_of(request: EngineRequest) -> int:
+    prompt, answer = len(request.prompt_ids), min(request.sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
+    of_prompt, of_answer = (
+        0 if most is None else (1 + most) * LOGPROB for most in (request.prompt_logprobs, request.logprobs)
+    )
+    each_answer = (prompt + answer) * INDEXED_TOKEN + answer * of_answer
+    return prompt * (TOKEN + of_prompt) + request.n * each_answer
 
 
 def new_id(prefix: str) -> str:

@@ -54,17 +54,30 @@ class EarlyError(ApiError):
 
 
 @dataclass(slots=True)
-class Bodies:
-    """The memory of all bodies and of what they are decoded to, until their prompts are made."""
+class RequestMemory:
+    """The bytes of all requests: bodies and what they are decoded to, then answers (`Job.memory`)."""
 
+    limit: int
     held: int = 0
+
+    def hold(self, size: int) -> None:
+        """503 if there is no memory for this now, 413 if there never is."""
+        if size > self.limit:
+            raise ApiError(413, "the request takes more memory than all may take", code="body_too_large")
+        if self.held + size > self.limit:
+            sentence = "other requests take all the memory for requests, try again later"
+            raise ApiError(503, sentence, code="request_memory_full")
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
 
 
 @dataclass(slots=True)
 class Body:
-    """The bytes of one request, what they were decoded to, and its part of what all hold."""
+    """The bytes of one request, what they were decoded to, and its part of the memory of all."""
 
-    bodies: Bodies
+    memory: RequestMemory
     settings: Settings
     content: bytearray = field(default_factory=bytearray)
     fields: weakref.ref[msgspec.Struct] | None = None
@@ -72,10 +85,7 @@ class Body:
 
     def hold(self, size: int) -> None:
         """503 if there is no memory for this now."""
-        if self.bodies.held + size > self.settings.max_bodies:
-            sentence = "other requests take all the memory for bodies, try again later"
-            raise ApiError(503, sentence, code="too_many_bodies")
-        self.bodies.held += size
+        self.memory.hold(size)
         self.held += size
 
     def release(self) -> None:
@@ -88,16 +98,21 @@ class Body:
         if in_use:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.release)
         else:
-            self.bodies.held -= self.held
+            self.memory.release(self.held)
 
 
 @contextlib.asynccontextmanager
 async def body_of(
-    scope: Scope, receive: Receive, settings: Settings, bodies: Bodies, client: Client, deadline: Deadline
+    scope: Scope,
+    receive: Receive,
+    settings: Settings,
+    memory: RequestMemory,
+    client: Client,
+    deadline: Deadline,
 ) -> AsyncIterator[Body]:
     """The body, whose bytes are gone at the end of the block, whoever still has them.
 
-    415, 413 or 408 if it is not JSON, too large or too slow. 503 if all bodies take too much memory, if the
+    415, 413 or 408 if it is not JSON, too large or too slow. 503 if all requests take too much memory, if the
     client is dropped, or if its request has no time left. A browser sends another site's request only with
     other types than JSON, unless it asked before: Ollama's clients, which may name any type, are no browser.
     """
@@ -113,11 +128,11 @@ async def body_of(
     length = headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.max_body:
         raise _too_large(settings)
-    body = Body(bodies, settings)
+    body = Body(memory, settings)
     try:
         await _read_in_time(receive, body, client, deadline)
         size = decoded_size(body.content)
-        if body.held + size > settings.max_bodies:
+        if body.held + size > memory.limit:
             raise ApiError(413, "the body has too many values", code="body_too_large")
         body.hold(size)
         yield body
