@@ -14,6 +14,7 @@ import pytest
 from tiny_llm import LLM
 from tiny_llm.cli import COMMANDS
 from tiny_llm.cli.exit_codes import FAILED, REFUSED, exit_code_of
+from tiny_llm.errors import EngineFailed, StepFailed
 from tiny_llm.loading import load
 
 from ..support.processes.child import ROOT, run_python
@@ -39,6 +40,36 @@ def test_an_error_of_the_library_is_one_line(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().err
     assert printed.startswith("program: LLM: context: got 1, expected ")
     assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (StepFailed(RuntimeError("no kernel")), "a step failed: RuntimeError: no kernel"),
+        (StepFailed(NotImplementedError("week 2, day 1")), "not implemented: week 2, day 1"),
+        (EngineFailed(), "the engine stopped after a fault"),
+    ],
+)
+def test_a_fault_of_ours_is_no_refusal(
+    capsys: pytest.CaptureFixture[str], error: Exception, sentence: str
+) -> None:
+    def run() -> int:
+        raise error
+
+    assert exit_code_of("program", run) == FAILED
+    assert capsys.readouterr().err == f"program: {sentence}\n"
+
+
+def test_a_fault_in_a_step_of_a_command_prints_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys; from tiny_llm.cli import main; from tiny_llm.engine.steps import Runner\n"
+        "Runner.run = lambda *_: 1 / 0\n"
+        "sys.exit(main(['generate']))"
+    )
+    result = run_python("-c", program)
+    assert result.returncode == FAILED
+    assert "a step failed: ZeroDivisionError: division by zero" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_warning_of_the_library_is_one_line(

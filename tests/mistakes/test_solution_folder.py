@@ -103,6 +103,16 @@ def test_a_flag_that_needs_what_is_not_written_is_refused_in_one_line(starters, 
     assert (result.returncode, result.stderr) == (2, f"{flag}: {missing}\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--regex", "a"], ["--json-schema=x"], ["--batch-invariant"]])
+def test_what_only_the_engine_has_is_refused_without_one(two_weeks, capsys, flags):
+    with pytest.raises(SystemExit) as end:
+        with_fallbacks("main.py", flags, two_weeks)
+    assert end.value.code == 2
+    sentence = "week 3 day 1, task 1 (the pool of pages) is not written in my_llm yet"
+    assert capsys.readouterr().err == f"{flags[0].partition('=')[0]}: {sentence}\n"
+
+
 def test_a_file_that_python_cannot_read_is_left_to_python(starters):
     path = starters / "tiny_llm" / "attention.py"
     right = path.read_text()
