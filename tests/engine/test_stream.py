@@ -114,12 +114,12 @@ def test_the_statistics_leave_out_the_time_of_the_reader(cpu_llm):
 
 
 def test_the_steps_of_one_answer_start_ahead(cpu_llm, monkeypatch):
-    """All but the last, also in its last page."""
+    """All that decode but the first and the last, also in its last page."""
     plan_ahead, planned = Scheduler.plan_ahead, []
     monkeypatch.setattr(Scheduler, "plan_ahead", lambda each: planned.append(plan_ahead(each)) or planned[-1])
     result = cpu_llm.generate(STORY, Sampling(max_tokens=40, ignore_eos=True))
-    assert result.statistics.generated_tokens == len(planned) == 40
-    assert [plan is None for plan in planned] == [False] * 39 + [True]
+    assert result.statistics.generated_tokens == 1 + len(planned) == 40
+    assert [plan is None for plan in planned] == [False] * 38 + [True]
 
 
 def test_ctrl_c_while_an_engine_starts_leaves_none(cpu_llm, monkeypatch):

@@ -200,7 +200,7 @@ class Steps:
         """The next tokens of each answer.
 
         Nothing waits for the tokens of this step but its result: if `plan_ahead` knows the next one, that is
-        started before. Beside the kernels the readers get the tokens of the step before.
+        started before. First the readers get the tokens of the step before, beside the kernels.
         """
         with on_device(self._llm.device):
             draft_probs: DraftProbs = {}
@@ -208,12 +208,12 @@ class Steps:
                 answers.publish()  # the readers do not wait for the drafts
                 draft_probs = self._draft_model.fill(plan, answers.drafting(plan))
             logits = self._logits(plan, answers)
+            answers.publish()
             samplers = answers.samplers(plan)
             logits = take_prompt_scores(logits, plan, answers.prompt_scores(plan))
             pending = sample(logits, plan, samplers, draft_probs)
-            if pending is not None and self._may_start_ahead(pending):
+            if pending is not None and self._may_start_ahead(plan, pending):
                 self._start_ahead(pending, plan_ahead())
-            answers.publish()
             if pending is None:
                 mx.eval(logits)
                 return {}
@@ -230,8 +230,10 @@ class Steps:
         mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
 
-    def _may_start_ahead(self, pending: PendingTokens) -> bool:
-        return self._draft_model is None and self.runner.starts_at_once and pending.tokens.starts_at_once
+    def _may_start_ahead(self, plan: Plan, pending: PendingTokens) -> bool:
+        """Not before first tokens are read: describing a step takes milliseconds where no block is native."""
+        at_once = self.runner.starts_at_once and pending.tokens.starts_at_once
+        return self._draft_model is None and at_once and not any(row.is_prefill for row in plan.rows)
 
     def _start_ahead(self, pending: PendingTokens, plan: Plan | None) -> None:
         if plan is not None:
