@@ -240,7 +240,8 @@ class Answers:
             state.drafts = answer.propose(state.token_ids)
         else:
             self._scheduler.finish(state, reason)  # its place is free in the next step
-        if answer.request.sampling.stop:  # its text may end it, too
+        # Its text may end it, too; and nobody waits for a first token until the next step is described.
+        if answer.request.sampling.stop or state.num_output == len(kept):
             self._publish(state)
 
     def _publish(self, state: RequestState) -> None:
