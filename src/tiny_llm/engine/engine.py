@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 import traceback
@@ -18,7 +17,7 @@ from ..errors import ArgumentError, EngineFailed, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
 from ..models.packed import has_paged_kernel
-from ..runtime.device import check_process, on_device
+from ..runtime.device import check_process, is_forked, on_device
 from ..scheduler import Plan, Scheduler
 from .answers import Admission, Answers
 from .dense import DenseRunner
@@ -129,7 +128,6 @@ class Engine(AbstractContextManager["Engine"]):
         self._batch_invariant = batch_invariant
         self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
-        self._process = os.getpid()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
         self._start()
 
@@ -184,7 +182,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def stop(self) -> bool:
         """Like `close`, without waiting: for finalizers, in any thread. False in a forked child."""
-        if os.getpid() != self._process:
+        if is_forked():
             return False
         self._mailbox.close()
         return True

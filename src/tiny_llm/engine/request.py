@@ -14,6 +14,7 @@ from typing import Literal
 from ..checks.types import check_function, check_number, check_size, check_text, check_type
 from ..errors import ArgumentError
 from ..generation.result import TokenLogprobs
+from ..runtime.device import is_forked
 from ..sampling.grammar import Grammar
 from ..sampling.params import GREEDY, Sampling
 
@@ -137,7 +138,7 @@ class Handle(Iterator[Event], AsyncIterator[Event]):
 
     def cancel(self) -> None:
         """End the request within one step; may be called again, from any thread."""
-        if self._open > 0:
+        if self._open > 0 and not is_forked():
             self._cancel(self)
 
     def put(self, event: Event) -> None:

@@ -63,9 +63,14 @@ def check_process() -> None:
     """UnsupportedError in a child that was forked after MLX had computed: without its threads, MLX hangs."""
     global _process
     _process = _process or os.getpid()
-    if _process != os.getpid():
+    if is_forked():
         expected = "one that was started, as by multiprocessing.get_context('spawn')"
         raise UnsupportedError("", "process", "a child that was forked after MLX had computed", expected)
+
+
+def is_forked() -> bool:
+    """Whether this is such a child. The locks of other threads may be held there forever."""
+    return _process not in (None, os.getpid())
 
 
 @contextmanager
