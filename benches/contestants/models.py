@@ -23,7 +23,7 @@ from tiny_llm_tools.benchmark.requests import BenchRequest
 
 
 def tiny_llm(checkpoint: Checkpoint, dtype: mx.Dtype, context: int) -> dict[str, BenchBackend]:
-    """The default loader with FlashAttention, as on the command line."""
+    """The model of the command line with FlashAttention, in the loop of the course."""
     model = build_stage(checkpoint, LOADERS[DEFAULT_LOADER], True, dtype)
     return {
         TINY_LLM: tiny_llm_backend(TINY_LLM, model),

@@ -1,7 +1,6 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Unpack, overload
@@ -12,7 +11,7 @@ from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .engine import EngineRequest
 from .engine.batch import answer_all, check_list_invariant
-from .engine.requests import engine_for, make_requests, request_length
+from .engine.requests import make_requests, starter
 from .engine.stream import Stream, answer_one
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generation.defaults import LLM_BATCH_SIZE
@@ -98,11 +97,6 @@ class LLM(LoadedModel):
         if draft_model is not None:
             draft = LoadedModel(names[1], models[1], tokenizers[1], device, context)
         super().__init__(names[0], models[0], tokenizers[0], device, context, draft)
-
-    @property
-    def has_draft_model(self) -> bool:
-        """Whether answers use speculative decoding."""
-        return self.draft is not None
 
     @overload
     def generate(
@@ -224,10 +218,10 @@ class LLM(LoadedModel):
             elif enable_thinking:
                 raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
             (request,) = self._requests([prompt], sampling, logprobs, response_format)
-            return Stream(request, partial(engine_for, self, [request_length(request)]))
+            return Stream(request, starter(self, request))
 
     def _answer(self, request: EngineRequest, **options: bool) -> Result:
-        return answer_one(request, partial(engine_for, self, [request_length(request)], **options))
+        return answer_one(request, starter(self, request, **options))
 
     def _requests(
         self,

@@ -69,7 +69,6 @@ def test_a_dropped_session_ends_its_engine(cpu_llm, engines):
     wait_until(engines[0]._stopped.is_set)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("end", [lambda stream: stream.close(), lambda stream: stream.__del__(), gc.collect])
 def test_a_forked_child_has_nothing_to_end(cpu_llm, end):
     """It has no thread of the engine, for which it would wait forever."""

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tiny_llm import ArgumentError, Sampling
-from tiny_llm.sampling.rows import RowSampler, sample_rows, verify_rows
+from tiny_llm.sampling.rows import RowSampler, verify_rows
 
+from ..support.generation.sampled_rows import sample_rows
 from ..support.generation.sampling import assert_drawn_from
 from ..support.generation.sampling import probabilities as expected_probabilities
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tiny_llm import NumericError, Sampling
-from tiny_llm.sampling.rows import Drawn, RowSampler, sample_rows
+from tiny_llm.sampling.rows import Drawn, RowSampler
 from tiny_llm.sampling.select import argmax
 
+from ..support.generation.sampled_rows import sample_rows
 from ..support.generation.sampling import assert_drawn_from, probabilities
 
 VOCABULARY = 40

@@ -24,8 +24,10 @@ from tiny_llm.generation.result import TokenLogprobs
 from tiny_llm.generation.text import TextStream, end_tokens, new_detokenizer
 from tiny_llm.models.packed import Batch, PackedRequest
 from tiny_llm.sampling.grammar import start_grammar
-from tiny_llm.sampling.rows import RowSampler, sample_rows
+from tiny_llm.sampling.rows import RowSampler
 from tiny_llm.scheduler import Plan
+
+from .generation.sampled_rows import sample_rows
 
 VOCABULARY = 4096
 LETTERS = "abc"  # the most likely tokens: few, so that n-grams repeat, and drafts of them are sometimes right

@@ -4,12 +4,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ..chat.session import SessionEngine
 from ..engine import EngineRequest
-from ..engine.requests import engine_for, make_requests, request_length
+from ..engine.requests import make_requests, starter
 from ..engine.stream import Stream
 from ..errors import AnswerError, ArgumentError, calling
 from ..generate import stream_generate
@@ -99,7 +98,7 @@ class EngineBackend(Backend):
         request = replace(request, progress=prefill_progress(progress, kernel_cache()))
         if self._kept is not None:
             return Stream(request, self._kept.running, keeps_engine=True)
-        return Stream(request, partial(engine_for, llm, [request_length(request)]))
+        return Stream(request, starter(llm, request))
 
 
 class CourseBackend(Backend):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..checks.types import check_size
 from ..generation.defaults import MAX_TOKENS, prefill_chunk
@@ -81,3 +82,8 @@ def engine_for(
         batch_invariant=batch_invariant,
         draft=llm.draft,
     )
+
+
+def starter(llm: LoadedModel, request: EngineRequest, **options: bool) -> Callable[[], Engine]:
+    """What starts the engine of one request, when its answer is first wanted."""
+    return partial(engine_for, llm, [request_length(request)], **options)

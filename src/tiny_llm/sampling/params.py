@@ -17,6 +17,7 @@ from .ranges import (
     MAX_STOPS,
     MAX_TOKENS,
     MIN_P,
+    MIN_TOKENS,
     REPETITION_PENALTY,
     SEED,
     TEMP,
@@ -99,7 +100,7 @@ class Sampling:
                 raise _refused(name, value, expected)
         limit = self.max_tokens
         check_int("Sampling", "min_tokens", self.min_tokens)
-        if self.min_tokens < 0 or (limit is not None and self.min_tokens > limit):
+        if self.min_tokens not in MIN_TOKENS or (limit is not None and self.min_tokens > limit):
             expected = "a whole number of at least 0" + (
                 "" if limit is None else f", at most max_tokens, {limit}"
             )

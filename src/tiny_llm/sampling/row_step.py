@@ -161,7 +161,7 @@ class RowStep:
 
     def _error(self, position: int, totals: dict[int, float]) -> TinyLlmError | None:
         row = self._rows[self._owners[position]]
-        if row.is_plain:  # as in `sample_rows`, where nothing else is known
+        if row.is_plain:  # as in a `GreedyStep`, where nothing else is known
             return NumericError() if math.isnan(self._chosen_by[position]) else None
         if not math.isfinite(totals[position]):
             return NumericError()

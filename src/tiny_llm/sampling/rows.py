@@ -10,7 +10,7 @@ from .row_sampler import RowSampler
 from .row_step import Drawn, RowStep
 from .select import argmax, selected_logits
 
-__all__ = ["Drawn", "GreedyStep", "RowSampler", "RowStep", "sample_rows", "start_rows", "verify_rows"]
+__all__ = ["Drawn", "GreedyStep", "RowSampler", "RowStep", "start_rows", "verify_rows"]
 
 
 class GreedyStep:
@@ -64,18 +64,6 @@ def start_rows(
     return step
 
 
-def sample_rows(
-    logits: mx.array, rows: Sequence[RowSampler], logprobs: Sequence[int | None] | None = None
-) -> list[Drawn]:
-    """The next token of each row from its `logits` [R, V]; the rows do not change.
-
-    `logprobs`: for each row how many of the most probable tokens to return, with the log probability of the
-    token itself; None for neither. These are of the raw logits in float32. NaN or a grammar at its limit is
-    the `error` of that row alone.
-    """
-    return [drawn for drawn, *_ in verify_rows(logits, rows, [()] * len(rows), logprobs)]
-
-
 def verify_rows(
     logits: mx.array,
     rows: Sequence[RowSampler],
@@ -91,5 +79,9 @@ def verify_rows(
     sampling. For drafts that were drawn from distributions, `draft_probs` has these, [k, V], and more are
     accepted: each with probability min(1, target / draft). Tokens have the same distribution with any drafts.
     An ending token is the last.
+
+    `logprobs`: for each row how many of the most probable tokens to return, with the log probability of the
+    token itself; None for neither. These are of the raw logits in float32. NaN or a grammar at its limit is
+    the `error` of that row alone.
     """
     return start_rows(logits, rows, drafts, logprobs, draft_probs).results()

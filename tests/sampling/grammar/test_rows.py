@@ -8,8 +8,9 @@ import pytest
 
 from tiny_llm import GrammarError, Sampling
 from tiny_llm.sampling.grammar import start_grammar
-from tiny_llm.sampling.rows import RowSampler, sample_rows, verify_rows
+from tiny_llm.sampling.rows import RowSampler, verify_rows
 
+from ...support.generation.sampled_rows import sample_rows
 from ...support.refusal import refused
 from .grammars import PATTERN, PERSON
 
