@@ -125,6 +125,17 @@ class EngineFailed(TinyLlmError, RuntimeError):
         return "the engine stopped after a fault"
 
 
+class RankLost(EngineFailed):
+    """A process with a share of the model has ended, or does not answer; the text says which."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        RuntimeError.__init__(self, reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class StepFailed(TinyLlmError, RuntimeError):
     """A fault inside a step of an engine, which is its `__cause__`: no argument of the caller was wrong."""
 

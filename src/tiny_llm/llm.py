@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
+from .distributed.launch import read_group, start_ranks
 from .engine import EngineRequest
 from .engine.batch import answer_all, check_list_invariant
 from .engine.requests import make_requests, starter
@@ -50,6 +51,9 @@ class LLM(LoadedModel):
     threads: the threads of the CPU kernels: 16 (or "16"), or "16,8" for 16 in prompts and 8 in decoding. One
         setting for all models of the process, as the variable TINY_LLM_THREADS, over which it wins; the last
         one given holds. None leaves it as it is.
+    tensor_parallel, pipeline_parallel: divide the model among so many processes: each gets a part of every
+        matrix, or some of the layers. One engine, or one call, at a time.
+    hostfile: the machines of these processes, as `mlx.launch` takes them; None is this machine.
     progress: called while loading, with the name of the task, the amount done and the total.
 
     A model may be used from any thread, and from several concurrently.
@@ -65,6 +69,9 @@ class LLM(LoadedModel):
         offline: bool = False,
         draft_model: str | Path | None = None,
         threads: int | str | None = None,
+        tensor_parallel: int | None = None,
+        pipeline_parallel: int | None = None,
+        hostfile: str | Path | None = None,
         progress: Progress | None = None,
     ):
         for argument, given in (("name", name), ("draft_model", "" if draft_model is None else draft_model)):
@@ -82,8 +89,21 @@ class LLM(LoadedModel):
                 load_extension().set_cpu_threads(str(threads))
         self.dtype = dtype_name(precision)
         names = [str(name), *([] if draft_model is None else [str(draft_model)])]
+        with calling("LLM"):
+            group = read_group(
+                tensor_parallel, pipeline_parallel, None if hostfile is None else Path(hostfile)
+            )
         with on_device(device):
-            loaded = [load_for_answers(each, precision, offline=offline, progress=progress) for each in names]
+            ranks, leader = None, None
+            if group is not None:
+                cores = None if threads is None else str(threads)
+                ranks, leader = start_ranks(group, names[0], self.dtype, offline=offline, threads=cores)
+            loaded = [
+                load_for_answers(each, precision, offline=offline, progress=progress, ranks=shared)
+                for each, shared in zip(names, (ranks, None), strict=False)  # the small model is here whole
+            ]
+            if leader is not None:
+                leader.wait_until_ready()
             models, tokenizers = zip(*loaded, strict=True)
             with calling("LLM", draft_tokenizer="draft_model"):
                 check_vocabularies("", tokenizers[-1], tokenizers[0])
@@ -96,7 +116,7 @@ class LLM(LoadedModel):
         draft = None
         if draft_model is not None:
             draft = LoadedModel(names[1], models[1], tokenizers[1], device, context)
-        super().__init__(names[0], models[0], tokenizers[0], device, context, draft)
+        super().__init__(names[0], models[0], tokenizers[0], device, context, draft, leader)
 
     @overload
     def generate(

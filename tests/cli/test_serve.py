@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.cli import serve
+from tiny_llm.cli import arguments, serve
 from tiny_llm.cli.exit_codes import Failure, Refusal
 from tiny_llm.errors import ArgumentError
 from tiny_llm.server import run
@@ -136,7 +136,7 @@ def test_a_value_out_of_range_is_refused(flags: list[str]) -> None:
     ("text", "number"), [("1024", 1024), ("2K", 2048), ("512M", 2**29), ("1.5GiB", 3 * 2**29), ("1tb", 2**40)]
 )
 def test_sizes(text: str, number: int) -> None:
-    assert serve.size(text) == number
+    assert arguments.size(text) == number
 
 
 def test_options_reach_the_engines_and_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

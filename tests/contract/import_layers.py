@@ -17,6 +17,7 @@ PYTHON = [
     ["sampling", "sampler"],
     ["models"],
     ["loading"],
+    ["distributed"],
     ["course", "qwen2_week1", "qwen2_week2", "qwen2_week3", "qwen3"],
     ["generation", "generate", "batch"],
     ["engine"],
@@ -24,6 +25,7 @@ PYTHON = [
     ["server"],
     ["chat"],
     ["cli"],
+    ["deploy"],
 ]
 # src/tiny_llm_tools, which may use all of src/tiny_llm; there, only the table of commands names it.
 TOOLS = [["benchmark"], ["profile"], ["cli"]]

@@ -260,7 +260,7 @@ def test_neither_an_error_nor_a_closed_engine_holds_pages(llm, engine, monkeypat
 
     before = weakref.ref(engine._steps.runner.storage)
     with monkeypatch.context() as patch:
-        patch.setattr("tiny_llm.engine.steps.packed_logits", refuse)
+        patch.setattr("tiny_llm.engine.runner.packed_logits", refuse)
         (event,) = engine.submit(request_of(llm, PROMPTS[0]))
     read(engine.submit(request_of(llm, PROMPTS[0], 2)))
     after = weakref.ref(engine._steps.runner.storage)

@@ -6,27 +6,43 @@ import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ..generation.defaults import MAX_TOKENS
-from ..sampling.ranges import COUNT_PENALTY, MIN_P, REPETITION_PENALTY, TEMP, TOP_P, Range
+from ..generation.defaults import MAX_TOKENS as DEFAULT_MAX_TOKENS
+from ..sampling.ranges import (
+    COUNT_PENALTY,
+    MAX_TOKENS,
+    MIN_P,
+    MIN_TOKENS,
+    REPETITION_PENALTY,
+    SEED,
+    TEMP,
+    TOP_P,
+    Range,
+)
 from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS, Stage
 
 SOLUTIONS = ("tiny_llm", "mlx")
 FOLDER = Path(__file__).resolve().parents[2].name  # of a learner's copy of this package, such as my_llm
 SYSTEM = "You are a helpful assistant."
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/?#@,]+", re.IGNORECASE)
 
 
 def integer(minimum: int) -> Callable[[str], int]:
     """An argparse type: integers from `minimum` on."""
+    return integer_in(Range(minimum))
+
+
+def integer_in(allowed: Range) -> Callable[[str], int]:
+    """An argparse type: the integers of a range."""
 
     def convert(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number of at least {minimum}")
+            number = None
+        if number is None or number not in allowed:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number {allowed}")
         return number
 
     return convert
@@ -52,12 +68,15 @@ def number_in(allowed: Range) -> Callable[[str], float]:
     return number_where(allowed.__contains__, str(allowed))
 
 
-def port(text: str) -> int:
-    """An argparse type."""
-    number = integer(0)(text)
-    if number > 65535:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected at most 65535")
-    return number
+port = integer_in(Range(0, 65535))
+
+
+def size(text: str) -> int:
+    """An argparse type: bytes, with a unit such as M or G."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a size such as 512M or 4G")
+    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def origin(text: str) -> str:
@@ -194,9 +213,9 @@ def add_batch_invariant(group: argparse._ArgumentGroup, others: str) -> None:
 def add_answer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answer")
     group.add_argument(
-        "--max-tokens", type=integer(1), metavar="N",
+        "--max-tokens", type=integer_in(MAX_TOKENS), metavar="N",
         help="maximum number of new tokens; a token is about four characters "
-        f"(default: {MAX_TOKENS}, or what is left of the context)",
+        f"(default: {DEFAULT_MAX_TOKENS}, or what is left of the context)",
     )  # fmt: skip
     group.add_argument(
         "--stop", type=stop_string, action="append", default=[], metavar="TEXT",
@@ -212,7 +231,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         help="sampling temperature: 0 always takes the most probable token, 1 samples from the model's "
         "probabilities, higher is more random (default: 0)",
     )  # fmt: skip
-    group.add_argument(
+    group.add_argument(  # 0, which is all tokens for `Sampling`, would be an option without effect
         "--sampler-top-k", type=integer(1), metavar="K", help="sample only from the K most probable tokens"
     )
     group.add_argument(
@@ -225,7 +244,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--seed",
-        type=integer(0),
+        type=integer_in(SEED),
         metavar="N",
         help="seed of the random numbers: with the same seed, sampling gives the same answer",
     )
@@ -241,7 +260,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
             "(default: 0)",
         )  # fmt: skip
     group.add_argument(
-        "--min-tokens", type=integer(0), default=0, metavar="N",
+        "--min-tokens", type=integer_in(MIN_TOKENS), default=0, metavar="N",
         help="minimum number of new tokens: before, neither an end token nor --stop ends the answer "
         "(default: 0)",
     )  # fmt: skip

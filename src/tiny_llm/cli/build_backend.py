@@ -15,8 +15,10 @@ from ..generation.text import check_vocabularies, check_vocabulary_sizes, shorte
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..runtime.gpu import AttentionChoice, default_attention
+from ..runtime.ranks import Ranks
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
+from . import parallel
 from .arguments import SYSTEM
 from .backends import Backend, CourseBackend, EngineBackend, OurBackend
 from .device import check_kernels, choose_device, choose_dtype
@@ -51,7 +53,7 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
             stop=options.stop,
             ignore_eos=options.ignore_eos,
         )
-    except ArgumentError as error:  # limits of the seed and of stop strings, min_tokens above max_tokens
+    except ArgumentError as error:  # limits of stop strings, min_tokens above max_tokens
         raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     for name in LOGITS_FLAGS:
         if getattr(options, name) and drafts_in_the_course(options):
@@ -128,8 +130,11 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
     flash = choose_flash(loader, options.enable_flash_attn)
     check_kernels()
     dtype = choose_dtype(options.dtype, device)
+    group = parallel.group_of(options)
+    if group is not None and options.loader is not None:
+        raise Refusal(f"{flag(group.argument)}: cannot be combined with --loader")
 
-    def load_one(name: str) -> tuple[Any, Any]:
+    def load_one(name: str, ranks: Ranks | None = None) -> tuple[Any, Any]:
         with as_refusal():
             model, checkpoint = load_model(
                 name,
@@ -137,11 +142,16 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
                 week=loader.week,
                 offline=options.offline,
                 progress=progress,
+                ranks=ranks,
                 **flash_argument(flash),
             )
         return model, checkpoint.tokenizer
 
-    model, tokenizer = load_one(options.model)
+    with as_refusal():
+        ranks, leader = parallel.start(options, group, dtype)
+    model, tokenizer = load_one(options.model, ranks)
+    if leader is not None:
+        leader.wait_until_ready()
     draft = None
     if options.draft_model is not None:
         draft = load_one(options.draft_model)
@@ -158,12 +168,13 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
     context = shortest_context([model] if draft is None else [model, draft[0]])
     assert context is not None
     small = None if draft is None else LoadedModel(options.draft_model, *draft, device, context)
-    return EngineBackend(LoadedModel(options.model, model, tokenizer, device, context, small), description)
+    llm = LoadedModel(options.model, model, tokenizer, device, context, small, leader)
+    return EngineBackend(llm, description)
 
 
 def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:
     """The model and generation loop of mlx-lm."""
-    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model", "threads")
+    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model", "threads", *parallel.NAMES)
     check_mlx_lm()
     device = choose_device(options.device)
     dtype = mlx_lm_dtype(options.dtype, device)
@@ -174,7 +185,7 @@ def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> Mlx
 def refuse_with_mlx_lm(options: argparse.Namespace, *names: str) -> None:
     """Refuse flags that choose among our models and have no effect on mlx-lm's."""
     for name in names:
-        value = getattr(options, name)
+        value = getattr(options, name, None)
         if value is not None:
             given = flash_flag(value) if name == "enable_flash_attn" else flag(name)
             raise Refusal(f"{given}: has no effect with --solution mlx")

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ..chat.conversation import Conversation
 from ..loading import LoadError
-from . import arguments, standard_input, streams, summary
+from . import arguments, parallel, standard_input, streams, summary
 from .backends import Answer, Backend
 from .build_backend import build_backend, read_sampling
 from .exit_codes import Refusal
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
+    parallel.add_arguments(parser)
     arguments.add_conversation(parser)
     arguments.add_answer(parser)
 

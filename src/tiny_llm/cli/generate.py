@@ -11,7 +11,7 @@ from ..generation.messages import build_messages
 from ..loading.progress import Progress
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from . import arguments, summary
+from . import arguments, parallel, summary
 from .backends import Answer, Backend
 from .build_backend import build_backend, check_raw, flag, read_grammar, read_sampling
 from .exit_codes import Refusal
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
+    parallel.add_arguments(parser)
     arguments.add_conversation(parser)
     arguments.add_answer(parser)
     arguments.add_response_format(parser)

@@ -19,7 +19,7 @@ from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from ..server.settings import LOCAL_HOSTS, Settings
-from . import arguments
+from . import arguments, parallel
 from .build_backend import flag
 from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
@@ -40,10 +40,8 @@ ENGINE_OPTIONS = (
 WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
 LOG_FORMATS = ("text", "json")
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 KEY = re.compile(r"[!-~]+")  # what a header can carry
 DEFAULTS = Settings()
-
 
 MakeEngine = Callable[[str, argparse.Namespace, Progress], Any]
 
@@ -60,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not use the network; fail if a model is not on this machine",
     )  # fmt: skip
     arguments.add_threads(models)
+    parallel.add_arguments(parser)
     _add_engine(parser)
     _add_network(parser)
 
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("memory and batches, for each model")
     group.add_argument(
-        "--kv-memory", type=size, metavar="SIZE",
+        "--kv-memory", type=arguments.size, metavar="SIZE",
         help="memory for keys and values, such as 512M or 4G (default: what fits this machine)",
     )  # fmt: skip
     number = arguments.integer
@@ -142,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
     """Load a model and start its engine, which then has computed something: no request is the first."""
     offline = bool(options.offline)
-    llm = LLM(model, offline=offline, progress=progress)
+    llm = LLM(model, offline=offline, progress=progress, **parallel.given(options))
     given = {name: value for name in ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
     if options.draft_model is not None:
         given["draft"] = LLM(options.draft_model, offline=offline, progress=progress)
@@ -184,6 +183,7 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
     """
     names = model_names(options.models or ["tiny"])
     check_draft(options, len(names))
+    parallel.check_models(options, len(names))
     settings = read_settings(options)
     try:
         from ..server import logs, run  # starlette, uvicorn and others are no packages of other commands
@@ -290,11 +290,3 @@ def announce(address: str, names: list[str], with_key: bool) -> None:
         f"-d '{json.dumps(question | {'temperature': 0})}'",
         flush=True,
     )
-
-
-def size(text: str) -> int:
-    """An argparse type: bytes, with a unit such as M or G."""
-    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a size such as 512M or 4G")
-    return int(float(match[1]) * UNITS[match[2].upper()])

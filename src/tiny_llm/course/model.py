@@ -10,6 +10,7 @@ from ..loading.progress import Progress
 from ..loading.weights.tree import convert_in_place
 from ..models.ops import LoadWeights
 from ..models.weights import dense_weights
+from ..runtime.ranks import Ranks
 from .dispatch import MODELS, dispatch_model
 
 
@@ -20,6 +21,7 @@ def load_model(
     week: int = 2,
     offline: bool | None = None,
     progress: Progress | None = None,
+    ranks: Ranks | None = None,
     **options: Any,
 ) -> tuple[Any, Checkpoint]:
     """Load a checkpoint by name, and build the model of a week on its weights, which are in memory once.
@@ -28,7 +30,7 @@ def load_model(
     class.
     """
     unpacked = dtype.size if weight_loader(week) is dense_weights else None
-    checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked)
+    checkpoint = load(name, offline=offline, progress=progress, bytes_per_weight=unpacked, ranks=ranks)
     return build_model(checkpoint, dtype, week=week, **options), checkpoint
 
 

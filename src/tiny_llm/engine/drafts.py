@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import mlx.core as mx
-
 from ..checks.types import check_type
 from ..errors import ArgumentError, calling
 from ..generation.loaded import LoadedModel, load_for_answers
 from ..generation.text import check_vocabularies, check_vocabulary_sizes, context_length
 from ..models.cpu_block import block_matrices
-from ..quantize import QuantizedWeights
+from ..models.weights import arrays_of
 from ..runtime.device import on_device
 
 DRAFT_TOKENS = 4
@@ -58,11 +56,7 @@ def relative_cost(draft: Any, model: Any) -> float:
 def _bytes_of(model: Any) -> int:
     last = model.embedding.weight if model.w_lm_head is None else model.w_lm_head
     matrices = [last, *(matrix for block in model.layers_inner for matrix in block_matrices(block))]
-    arrays: list[mx.array] = []
-    for matrix in matrices:
-        is_packed = isinstance(matrix, QuantizedWeights)
-        arrays += (matrix.weight, matrix.scales, matrix.biases) if is_packed else (matrix,)
-    return sum(array.nbytes for array in arrays)
+    return sum(array.nbytes for matrix in matrices for array in arrays_of(matrix))
 
 
 class ModelDrafts:

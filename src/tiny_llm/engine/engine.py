@@ -13,27 +13,26 @@ from functools import partial
 
 from ..cache.pages import PagePool
 from ..checks.types import check_function, check_number, check_size, check_type
-from ..errors import ArgumentError, EngineFailed, calling
+from ..errors import ArgumentError, EngineFailed, RankLost, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
-from ..models.packed import has_paged_kernel
 from ..runtime.device import check_process, is_forked, on_device
 from ..scheduler import Plan, Scheduler
 from .answers import Admission, Answers
-from .dense import DenseRunner
 from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
 from .mailbox import Mailbox
 from .pace import Pace
+from .ranks import run_model
 from .request import EngineRequest, EventReason, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Recorder
-from .steps import DraftModel, Runner, Steps
+from .steps import DraftModel, Steps
 from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)
 logging.getLogger("tiny_llm").addHandler(logging.NullHandler())  # who has no logs gets the error of an answer
-# Seconds. An idle engine shows that it is alive, and ends requests past their deadline.
-IDLE_BEAT = 0.5
+IDLE_BEAT = 0.5  # seconds. An idle engine shows that it is alive, and ends requests past their deadline.
+LOST_SECONDS = 1.0  # for the engine's thread to notice that another process is lost
 
 
 class Engine(AbstractContextManager["Engine"]):
@@ -123,9 +122,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
-        self._grows = grows
-        self._prefix_cache = prefix_cache
-        self._batch_invariant = batch_invariant
+        self._options = {"grows": grows, "prefix_cache": prefix_cache, "batch_invariant": batch_invariant}
         self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
@@ -203,16 +200,11 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _make_steps(self) -> Steps:
         with on_device(self.llm.device):
-            model, grows = self.llm.model, self._grows
-            runner: Runner | DenseRunner
-            if grows and not has_paged_kernel(model):
-                runner = DenseRunner(model, keeps=int(self._prefix_cache))
-            else:
-                runner = Runner(model, self.pool, grows=grows, batch_invariant=self._batch_invariant)
+            runner = run_model(self.llm, self.pool, self._options, self._lose)
             if self._draft_llm is None:
                 return Steps(self.llm, runner)
-            draft_model = DraftModel(self._draft_llm.model, self.pool, model, grows=grows)
-            return Steps(self.llm, runner, draft_model)
+            small, grows = self._draft_llm.model, self._options["grows"]
+            return Steps(self.llm, runner, DraftModel(small, self.pool, self.llm.model, grows=grows))
 
     def _serve(self) -> None:
         """Steps until `close`, in the thread that all arrays belong to."""
@@ -271,6 +263,8 @@ class Engine(AbstractContextManager["Engine"]):
             drawn = self._steps.compute(plan, self._answers, partial(self._plan_ahead, plan))
         except Exception as error:
             LOG.exception("a step failed")
+            if self.llm.leader is not None:  # the other processes are in the middle of it
+                raise self.llm.leader.fault(error) from error
             self._recover(plan, error)
             return False
         self._answers.take(plan, drawn, time.monotonic())
@@ -284,9 +278,17 @@ class Engine(AbstractContextManager["Engine"]):
         self._scheduler.forget_pages()
         self._steps.forget()
 
+    def _lose(self, lost: RankLost) -> None:
+        """Another process with a share of the model is lost: what waits for it in MLX may never end."""
+        if not self._stopped.wait(LOST_SECONDS):
+            self._give_up(lost)
+        self._stopped.set()
+
     def _give_up(self, error: BaseException) -> None:
-        LOG.critical("the engine stopped", exc_info=error)
+        if self._mailbox.failure is not None:  # another thread came first
+            return
         self._mailbox.fail(error)
+        LOG.critical("the engine stopped", exc_info=error)
         self._end_all("error", error if isinstance(error, Exception) else EngineFailed())
         self._ready.set()
 

@@ -70,7 +70,9 @@ def engine_for(
         kv_memory = batch_memory(llm.model, lengths, batch_size, small)
     return Engine(
         # The last token of an answer needs no place in the context: it is not computed.
-        LoadedModel(llm.name, llm.model, llm.tokenizer, llm.device, max(llm.context, *lengths, 2)),
+        LoadedModel(
+            llm.name, llm.model, llm.tokenizer, llm.device, max(llm.context, *lengths, 2), leader=llm.leader
+        ),
         kv_memory=kv_memory,
         max_context=max(lengths),
         step_tokens=batch_size + prefill_tokens,

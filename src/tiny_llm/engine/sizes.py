@@ -62,24 +62,26 @@ def pool_size(
     bytes_per_page = _page_bytes(model, page_size, draft_model)
     if kv_memory is None:
         wanted = DEFAULT_REQUESTS * -(-context // page_size)
-        num_pages = min(wanted, int(DEFAULT_SHARE * machine_memory()) // bytes_per_page)
+        share = DEFAULT_SHARE / (1 if model.ranks is None else model.ranks.size)  # they may share a machine
+        num_pages = min(wanted, int(share * machine_memory()) // bytes_per_page)
     else:
         num_pages = kv_memory // bytes_per_page
     if num_pages < 1:
         raise ArgumentError(
             "Engine", "kv_memory", f"{kv_memory} bytes", f"at least one page of {bytes_per_page} bytes"
         )
-    draft = None if draft_model is None else _size_of(draft_model, page_size, num_pages)
-    return replace(_size_of(model, page_size, num_pages), draft=draft)
+    draft = None if draft_model is None else size_of(draft_model, page_size, num_pages)
+    return replace(size_of(model, page_size, num_pages), draft=draft)
 
 
 def _page_bytes(model: Any, page_size: int, draft_model: Any) -> int:
     """The memory of a page of both models."""
     models = [each for each in (model, draft_model) if each is not None]
-    return sum(_size_of(each, page_size, 1).page_bytes for each in models)
+    return sum(size_of(each, page_size, 1).page_bytes for each in models)
 
 
-def _size_of(model: Any, page_size: int, num_pages: int) -> PoolSize:
+def size_of(model: Any, page_size: int, num_pages: int) -> PoolSize:
+    """So many pages for the layers and heads of a model in this process."""
     attention = model.layers_inner[0].self_attn
     layers = len(model.layers_inner)
     return PoolSize(layers, attention.num_kv_heads, attention.head_dim, model.precision, page_size, num_pages)

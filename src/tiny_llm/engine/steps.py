@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..cache.storage import PagedStorage
 from ..generation.loaded import LoadedModel
-from ..models.packed import Batch, PackedBlocks, PackedRequest, packed_logits
+from ..models.packed import PackedRequest
 from ..runtime.device import on_device
-from ..runtime.gpu import computes_on_gpu
 from ..sampling.propose import propose
 from ..sampling.rows import Drawn, GreedyStep, RowSampler, RowStep, start_rows
 from ..sampling.verify import fit_vocabulary
@@ -19,64 +17,12 @@ from ..scheduler import Plan, RequestState, Row
 from .answer import take_prompt_scores
 from .answers import Answers, Samplers
 from .dense import DenseRunner
+from .ranks import LeadingRunner
+from .runner import Runner
 from .sizes import PoolSize
 
 # For each request, the distributions [k, V] that its drafts were drawn from; None for those of a greedy one.
 DraftProbs = dict[RequestState, mx.array | None]
-
-
-class Runner:
-    """Runs steps of a model. Everything here belongs to one thread."""
-
-    def __init__(self, model: Any, size: PoolSize, *, grows: bool = False, batch_invariant: bool = False):
-        self.model = model
-        self._batch_invariant = batch_invariant
-        self._size = size
-        self._blocks = PackedBlocks(model)
-        self._grows = grows  # pages are allocated when they are first used
-        self.storage = self._new_storage()
-
-    def logits(self, plan: Plan, token_ids: mx.array | None = None) -> mx.array:
-        """The logits [R, V] that the rows of a plan want, in order; nothing is evaluated.
-
-        `token_ids` are those of all rows, if they are not computed yet.
-        """
-        self.prepare(plan)
-        requests = [PackedRequest(row.token_ids, row.stop, row.pages, row.scored) for row in plan.rows]
-        return self.run(requests, token_ids)
-
-    @property
-    def starts_at_once(self) -> bool:
-        """Whether the last logits can be started without waiting: a CPU takes some fifty operations ahead."""
-        return self._blocks.found or computes_on_gpu()
-
-    def prepare(self, plan: Plan) -> None:
-        """Make the pages of a plan, and copy those that it says. What grows does so by 1.5x: so a page is
-        copied at most three times."""
-        needed = 1 + max(page for row in plan.rows for page in row.pages)
-        if self._grows and needed > self.storage.num_pages:
-            wanted = max(needed, self.storage.num_pages * 3 // 2)
-            self.storage.grow(min(wanted, self._size.num_pages))
-        self.storage.copy_pages(plan.copies)
-
-    def run(self, requests: Sequence[PackedRequest], token_ids: mx.array | None = None) -> mx.array:
-        """The logits [R, V] that the requests want, in order; nothing is evaluated."""
-        batch = Batch(requests, self.storage, batch_invariant=self._batch_invariant, token_ids=token_ids)
-        return packed_logits(self.model, batch, self.storage, self._blocks)
-
-    def rest(self) -> None:
-        """Nothing runs. Pages stay."""
-
-    def forget(self) -> None:
-        """Start with new pages: after a step that failed, arrays may be unusable."""
-        del self.storage  # there may be no room for both
-        mx.clear_cache()
-        self.storage = self._new_storage()
-
-    def _new_storage(self) -> PagedStorage:
-        size = self._size
-        num_pages = 1 if self._grows else size.num_pages
-        return PagedStorage(size.layers, num_pages, size.kv_heads, size.page_size, size.head_dim, size.dtype)
 
 
 class PendingTokens(NamedTuple):
@@ -188,7 +134,12 @@ class Steps:
     The device is taken for one step at a time, so that an engine on another device has its turn.
     """
 
-    def __init__(self, llm: LoadedModel, runner: Runner | DenseRunner, draft_model: DraftModel | None = None):
+    def __init__(
+        self,
+        llm: LoadedModel,
+        runner: Runner | DenseRunner | LeadingRunner,
+        draft_model: DraftModel | None = None,
+    ):
         self._llm = llm
         self.runner = runner
         self._draft_model = draft_model

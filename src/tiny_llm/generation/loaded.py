@@ -6,10 +6,12 @@ from typing import Any
 import mlx.core as mx
 
 from ..course.model import load_model
+from ..distributed.leader import Leader
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..runtime.device import activation_dtype, device_name, on_device
 from ..runtime.gpu import default_attention
+from ..runtime.ranks import Ranks
 from .text import context_length
 
 
@@ -18,6 +20,7 @@ class LoadedModel:
 
     context: maximum number of tokens of a prompt and its answer.
     draft: a small model with the same vocabulary, which drafts for this one.
+    leader: tells the steps to the other processes that have a share of the model; None if there is one process.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class LoadedModel:
         device: str,
         context: int,
         draft: "LoadedModel | None" = None,
+        leader: Leader | None = None,
     ):
         self.name = name
         self.model = model
@@ -35,6 +39,7 @@ class LoadedModel:
         self.device = device
         self.context = context
         self.draft = draft
+        self.leader = leader
 
     @property
     def models(self) -> list[Any]:
@@ -65,10 +70,20 @@ class LoadedModel:
 
 
 def load_for_answers(
-    name: str | Path, dtype: mx.Dtype, *, offline: bool = False, progress: Progress | None = None
+    name: str | Path,
+    dtype: mx.Dtype,
+    *,
+    offline: bool = False,
+    progress: Progress | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Any, Any]:
     """The model of this name with the fastest attention of MLX's default device, and its tokenizer."""
     model, checkpoint = load_model(
-        name, dtype, offline=offline or None, progress=progress, enable_flash_attn=default_attention()
+        name,
+        dtype,
+        offline=offline or None,
+        progress=progress,
+        ranks=ranks,
+        enable_flash_attn=default_attention(),
     )
     return model, checkpoint.tokenizer

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..checks.types import check_type
+from ..runtime.ranks import Ranks
 from .adapters import check_adapters
 from .config import ModelConfig, read_config
 from .errors import LoadError
@@ -18,6 +19,7 @@ from .tokenizer.read_tokenizer import read_tokenizer
 from .tokenizer.tokenizer import Tokenizer
 from .weights.random_model import random_config, random_weights
 from .weights.read import load_weights, read_tensors
+from .weights.share import share_of
 from .weights.tree import assemble
 
 
@@ -51,27 +53,29 @@ def load(
     offline: bool | None = None,
     progress: Progress | None = None,
     bytes_per_weight: float | None = None,
+    ranks: Ranks | None = None,
 ) -> Checkpoint:
     """Load a model: `tiny`, a shortcut, a name of the hub, a folder, or `random:<shortcut>`.
 
     A model that does not fit into memory is a LoadError. A LoRA adapter in the folder is not applied, with a
-    warning. A caller that will make a copy of the weights in
-    another form gives its `bytes_per_weight`, 4 for float32.
+    warning. A caller that will make a copy of the weights in another form gives its `bytes_per_weight`, 4 for
+    float32. One of several `ranks` loads its share only.
     """
     report = progress or silent
     name = _as_text(name)
     with _naming(name):
         shortcut = random_shortcut(name)
         if shortcut is not None:
-            return _random_checkpoint(name, shortcut, report, bytes_per_weight)
+            return _random_checkpoint(name, shortcut, report, bytes_per_weight, ranks)
         folder = folder_of(name, offline, report)
     with _naming(name if str(folder) == name else f"{name} ({folder})"):
         check_adapters(folder)
         config = read_config(folder)
         tensors = read_tensors(folder)
         tokenizer = read_tokenizer(folder, config)
-        arrays = load_weights(config, tensors, report, bytes_per_weight)
-        return _checkpoint(name, folder, config, tokenizer, arrays)
+        share = share_of(config, ranks)
+        arrays = load_weights(config, tensors, report, bytes_per_weight, share)
+        return _checkpoint(name, folder, share.config, tokenizer, arrays, ranks)
 
 
 def load_tokenizer(name: str | Path, *, offline: bool | None = None) -> Any:
@@ -88,19 +92,27 @@ def _as_text(name: str | Path) -> str:
 
 
 def _random_checkpoint(
-    name: str, shortcut: str, progress: Progress, bytes_per_weight: float | None
+    name: str, shortcut: str, progress: Progress, bytes_per_weight: float | None, ranks: Ranks | None
 ) -> Checkpoint:
     config = random_config(shortcut)
+    share = share_of(config, ranks)
     tokenizer = read_tokenizer(EMBEDDED, config)  # that of the embedded model stands in
-    arrays = random_weights(config, progress, bytes_per_weight)
-    return _checkpoint(name, None, config, tokenizer, arrays)
+    arrays = random_weights(config, progress, bytes_per_weight, share)
+    return _checkpoint(name, None, share.config, tokenizer, arrays, ranks)
 
 
 def _checkpoint(
-    name: str, folder: Path | None, config: ModelConfig, tokenizer: Tokenizer, arrays: dict[str, mx.array]
+    name: str,
+    folder: Path | None,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    arrays: dict[str, mx.array],
+    ranks: Ranks | None,
 ) -> Checkpoint:
     nbytes = sum(array.nbytes for array in arrays.values())
-    return Checkpoint(name, folder, config, assemble(config, arrays), tokenizer, nbytes)
+    model = assemble(config, arrays)
+    model.ranks = ranks
+    return Checkpoint(name, folder, config, model, tokenizer, nbytes)
 
 
 @contextmanager

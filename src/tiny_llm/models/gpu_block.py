@@ -4,8 +4,8 @@ In a decode step of a small model, starting a kernel takes longer than the kerne
 one product, gate and up another, and RoPE turns the heads of queries and keys together.
 """
 
-from dataclasses import dataclass
-from operator import attrgetter, is_
+from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 import mlx.core as mx
@@ -24,15 +24,14 @@ from .joined_weights import JoinedLayers
 from .layers import MLP, MultiHeadAttention, TransformerBlock
 from .ops import LoadWeights
 from .qkv import Offset, row_offsets
+from .sharded import SummedWeights
 from .throttle import GROUP, current_throttle
-from .weights import Weights, eval_weights
+from .weights import Weights, arrays_of, eval_weights
 
 # From this number of new tokens on, packed weights are dequantized for a product on CUDA. MLX's product with
 # packed weights is compiled at first use, for 40 s, and was three times slower on a prompt of 4096 tokens.
 PROMPT_TOKENS = 8
 LONG_PROMPT = 512  # tokens; shorter prompts of dense models hold little memory
-
-_PACKED = attrgetter("weight", "scales", "biases")
 
 
 @dataclass(eq=False, slots=True)
@@ -48,8 +47,8 @@ class GpuWeights:
     qkv_bias: mx.array | None
     head_weight: mx.array | None
     gate_up: Weights
-    out: Weights
-    down: Weights
+    out: Weights | SummedWeights
+    down: Weights | SummedWeights
     parts: tuple[Any, ...]
 
     @property
@@ -71,11 +70,20 @@ def gpu_weights(
         head_weight = mx.concatenate(
             [mx.broadcast_to(w, (n, 1, len(w))) for w, n in zip(weights, rows, strict=True)]
         )
-    matrices = load(joined.qkv, dtype), load(joined.gate_up, dtype), attention.wo, block.mlp.w_down
-    qkv, gate_up, out, down = (w if isinstance(w, QuantizedWeights) else w.T for w in matrices)
+    qkv, gate_up = (_transposed(load(layer, dtype)) for layer in joined)
+    out, down = (
+        replace(matrix, local=_transposed(matrix.local))
+        if isinstance(matrix, SummedWeights)
+        else _transposed(matrix)
+        for matrix in (attention.wo, block.mlp.w_down)
+    )
     made = GpuWeights(qkv, bias, head_weight, gate_up, out, down, _parts(block))
     eval_weights([qkv, bias, head_weight, gate_up, out, down])
     return made
+
+
+def _transposed(weights: Weights) -> Weights:
+    return weights if isinstance(weights, QuantizedWeights) else weights.T
 
 
 def run_on_gpu(
@@ -154,8 +162,10 @@ def _join_heads(x: mx.array) -> mx.array:
     return mx.flatten(x.swapaxes(1, 2), -2)
 
 
-def _multiply(x: mx.array, weights: Weights, bias: mx.array | None = None) -> mx.array:
+def _multiply(x: mx.array, weights: Weights | SummedWeights, bias: mx.array | None = None) -> mx.array:
     """x [B, L, I] -> [B, L, O]."""
+    if isinstance(weights, SummedWeights):
+        return weights.ranks.sum(_multiply(x, weights.local, bias))
     if not isinstance(weights, QuantizedWeights):
         return _multiply_dense(x, weights, bias)
     if not _dequantizes(x):
@@ -226,5 +236,5 @@ def _parts(block: TransformerBlock) -> tuple[Any, ...]:
     attention, mlp = block.self_attn, block.mlp
     parts: list[Any] = [*(attention.biases or ()), *(norm.weight for norm in attention.head_norms)]
     for weights in (attention.wq, attention.wk, attention.wv, attention.wo, mlp.w_gate, mlp.w_up, mlp.w_down):
-        parts += _PACKED(weights) if type(weights) is QuantizedWeights else (weights,)
+        parts += arrays_of(weights)
     return tuple(parts)

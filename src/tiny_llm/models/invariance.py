@@ -14,6 +14,8 @@ def why_not_invariant(model: Any) -> str | None:
     """Why a model cannot be batch invariant on MLX's default device; None if it can."""
     if computes_on_gpu():
         return "a GPU, whose products choose a kernel by the number of rows"
+    if model.ranks is not None:
+        return "several processes, whose sums have an order for each number of rows"
     native = cpu_kernels(model.precision)
     if native is None:
         return f"no native kernels for {model.precision}: run `pdm run build-ext`"

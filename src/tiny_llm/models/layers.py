@@ -17,6 +17,7 @@ from ..ops.yarn import Yarn
 from ..positional_encoding import RoPE
 from .ops import Ops
 from .qkv import QKV, Offset, row_offsets
+from .sharded import SummedWeights
 from .weights import Weights, multiply, multiply_gated, multiply_heads
 
 
@@ -37,7 +38,7 @@ class MultiHeadAttention:
     wq: Weights
     wk: Weights
     wv: Weights
-    wo: Weights
+    wo: Weights | SummedWeights
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -101,7 +102,9 @@ class MultiHeadAttention:
 class MLP:
     """down(silu(gate x) * up x), with w_gate and w_up [hidden_dim, dim] and w_down [dim, hidden_dim]."""
 
-    def __init__(self, dim: int, hidden_dim: int, w_gate: Weights, w_up: Weights, w_down: Weights):
+    def __init__(
+        self, dim: int, hidden_dim: int, w_gate: Weights, w_up: Weights, w_down: Weights | SummedWeights
+    ):
         name = type(self).__name__
         check_shape(name, "w_gate", w_gate.shape, (hidden_dim, dim))
         check_shape(name, "w_up", w_up.shape, (hidden_dim, dim))
@@ -136,7 +139,7 @@ class TransformerBlock:
     wq: Weights
     wk: Weights
     wv: Weights
-    wo: Weights
+    wo: Weights | SummedWeights
     bq: mx.array
     bk: mx.array
     bv: mx.array
@@ -144,7 +147,7 @@ class TransformerBlock:
     k_norm: mx.array
     w_gate: Weights
     w_up: Weights
-    w_down: Weights
+    w_down: Weights | SummedWeights
     w_input_layernorm: mx.array
     w_post_attention_layernorm: mx.array
     max_seq_len: int = 32768

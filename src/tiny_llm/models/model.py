@@ -17,14 +17,16 @@ from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
 from ..ops.yarn import Yarn, read_rope_scaling
 from ..runtime.gpu import computes_on_gpu
+from ..runtime.ranks import Ranks
 from .cpu_block import is_fused
 from .gpu_block import fills_memory, gpu_weights
 from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
 from .qkv import Offset, row_offsets
+from .sharded import JoinedWeights, ShardedEmbedding, SummedWeights
 from .throttle import throttled
-from .weights import eval_weights, multiply, token_table
+from .weights import Weights, eval_weights, multiply, token_table
 
 # On the CPU, MLX blocks the caller when about fifty operations are in flight.
 MAX_BLOCKS_AHEAD = 40
@@ -54,12 +56,11 @@ class Transformer(ABC):
         self.hidden_size: int = args.hidden_size
         self.vocab_size: int = args.vocab_size
         body = mlx_model.model
-        table = self.ops.load_weights(body.embed_tokens, dtype)
-        self.embedding = token_table(self.vocab_size, self.hidden_size, table)
+        self.ranks: Ranks | None = getattr(mlx_model, "ranks", None)
+        self.embedding, self.w_lm_head = self._make_ends(args.tie_word_embeddings)
         self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
-        self.w_lm_head = None if args.tie_word_embeddings else self.ops.load_weights(mlx_model.lm_head, dtype)
-        eval_weights([table, body.norm.weight, self.w_lm_head])
+        eval_weights([getattr(self.embedding, "weight", None), body.norm.weight, self.w_lm_head])
         if len(self.layers_inner) != self.num_hidden_layers:
             raise ArgumentError(
                 name, "layers", len(self.layers_inner), f"num_hidden_layers, {self.num_hidden_layers}"
@@ -81,7 +82,13 @@ class Transformer(ABC):
             "w_up": mlp.up_proj,
             "w_down": mlp.down_proj,
         }
-        return {name: self.ops.load_weights(matrix, self.precision) for name, matrix in matrices.items()} | {
+        weights = {name: self.ops.load_weights(matrix, self.precision) for name, matrix in matrices.items()}
+        summed = {}
+        if self.ranks is not None and self.ranks.kind == "tensor":
+            summed = {name: SummedWeights(weights[name], self.ranks) for name in ("wo", "w_down")}
+        return {
+            **weights,
+            **summed,
             "num_attention_heads": args.num_attention_heads,
             "num_kv_heads": args.num_key_value_heads,
             "hidden_size": args.hidden_size,
@@ -119,13 +126,15 @@ class Transformer(ABC):
         if len(cache) != self.num_hidden_layers:
             raise ArgumentError(name, "cache", len(cache), f"one for each of {self.num_hidden_layers} layers")
         offsets = row_offsets(offset, rows=inputs.shape[0])
-        x = self.embedding(inputs)
+        x = self.embed(inputs)
+        last_only = last_only and self.is_last_stage
         slow = last_only and any(fills_memory(block, inputs.shape[1]) for block in self.layers_inner)
         # All layers share the pages.
         with cache[-1].writing() as results, throttled() if slow else nullcontext():
             for number, (block, tokens) in enumerate(zip(self.layers_inner, cache, strict=True), start=1):
                 last_of_all = last_only and number == self.num_hidden_layers
                 x = block.forward(x, offsets, tokens, "causal", last_only=last_of_all)
+            x = self.pass_on(x)
             results.append(x)
         return x
 
@@ -148,10 +157,50 @@ class Transformer(ABC):
         few = len(self.layers_inner) <= MAX_BLOCKS_AHEAD
         return few and all(map(is_fused, self.layers_inner, cache))
 
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this process computes the logits."""
+        return self.ranks is None or self.ranks.is_last_stage
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Token ids [...] -> input of the first block [..., hidden], which another process may compute."""
+        if self.ranks is None or self.ranks.is_first_stage:
+            x: mx.array = self.embedding(ids)
+            return x
+        return self.ranks.receive((*ids.shape, self.hidden_size), self.precision)
+
+    def pass_on(self, x: mx.array) -> mx.array:
+        """The output of the last block, sent to the process with the next blocks if there is one."""
+        return x if self.ranks is None or self.ranks.is_last_stage else self.ranks.send(x)
+
     def score(self, x: mx.array) -> mx.array:
-        """[..., hidden] -> logits [..., V]."""
+        """[..., hidden] -> logits [..., V]; x where other processes have the last blocks."""
+        if not self.is_last_stage:
+            return x
         x = self.norm(x)
         return self.embedding.as_linear(x) if self.w_lm_head is None else multiply(x, self.w_lm_head)
+
+    def _make_ends(self, tied: bool) -> tuple[Any, Weights | JoinedWeights | None]:
+        """The embedding, and the map to logits. None: the embedding's, or another process has it."""
+        ranks, tree = self.ranks, self.mlx_model
+
+        def load(layer: Any) -> tuple[Any, Weights | JoinedWeights]:
+            """The weights as embedding and as map."""
+            weights = self.ops.load_weights(layer, self.precision)
+            table = token_table(weights.shape[0], self.hidden_size, weights)
+            if ranks is None or ranks.kind == "pipeline":
+                return table, weights
+            joined = JoinedWeights(weights, ranks, self.vocab_size)
+            return ShardedEmbedding(joined, table), joined
+
+        embedding = head = None
+        if ranks is None or ranks.is_first_stage or (tied and self.is_last_stage):
+            embedding, head = load(tree.model.embed_tokens)
+        if not tied:
+            head = load(tree.lm_head)[1] if self.is_last_stage else None
+        elif ranks is None:
+            head = None
+        return embedding, head
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
         joins = computes_on_gpu() and options.get("use_flash_attention", False)

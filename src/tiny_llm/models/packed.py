@@ -113,7 +113,7 @@ def packed_logits(
     Keys and values are stored when the result is evaluated. Where no logits are wanted, it is [0, hidden].
     """
     with batch_invariant(batch.batch_invariant):
-        x = model.embedding(batch.token_ids)[None]
+        x = model.embed(batch.token_ids)[None]
         operations = (blocks or PackedBlocks(model)).operations(x, batch)
         if operations is None:
             for layer, block in enumerate(model.layers_inner):
@@ -122,6 +122,9 @@ def packed_logits(
             x, storage.keys, storage.values = load_extension().DecoderBlock.packed(
                 operations, x, storage.keys, storage.values, batch.step
             )
+        if not model.is_last_stage:
+            sent: mx.array = model.pass_on(x)
+            return sent
         if not batch.logit_rows:  # a chunk inside a prompt
             nothing: mx.array = x[0, :0]
             return nothing

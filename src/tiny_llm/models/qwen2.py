@@ -14,7 +14,7 @@ from .model import Transformer
 
 @dataclass(eq=False, repr=False)
 class Qwen2Attention(MultiHeadAttention):
-    head_dim: int = field(init=False)
+    head_dim: int = field(default=0, kw_only=True)  # hidden_size / num_heads, but of a part of the heads
     bq: mx.array
     bk: mx.array
     bv: mx.array
@@ -23,11 +23,12 @@ class Qwen2Attention(MultiHeadAttention):
     rope_scaling: Yarn | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.num_heads < 1 or self.hidden_size % self.num_heads != 0:
-            raise ArgumentError(
-                type(self).__name__, "num_heads", self.num_heads, f"a divisor of {self.hidden_size}"
-            )
-        self.head_dim = self.hidden_size // self.num_heads
+        if not self.head_dim:
+            if self.num_heads < 1 or self.hidden_size % self.num_heads != 0:
+                raise ArgumentError(
+                    type(self).__name__, "num_heads", self.num_heads, f"a divisor of {self.hidden_size}"
+                )
+            self.head_dim = self.hidden_size // self.num_heads
         super().__post_init__()
         self.rope = RoPE(self.head_dim, self.max_seq_len, self.theta, scaling=self.rope_scaling)
 
@@ -38,7 +39,7 @@ class Qwen2Attention(MultiHeadAttention):
 
 @dataclass(eq=False, repr=False)
 class Qwen2Block(TransformerBlock):
-    head_dim: int = field(init=False)
+    head_dim: int = field(default=0, kw_only=True)
     q_norm: mx.array = field(init=False)
     k_norm: mx.array = field(init=False)
 
@@ -49,6 +50,7 @@ class Qwen2Model(Transformer):
     def block_arguments(self, layer: Any) -> dict[str, Any]:
         attention = layer.self_attn
         biases = {"bq": attention.q_proj.bias, "bk": attention.k_proj.bias, "bv": attention.v_proj.bias}
-        return self.common_arguments(layer) | {
-            name: bias.astype(self.precision) for name, bias in biases.items()
-        }
+        arguments = self.common_arguments(layer)
+        if self.ranks is not None:
+            arguments["head_dim"] = self.mlx_model.args.head_dim
+        return arguments | {name: bias.astype(self.precision) for name, bias in biases.items()}

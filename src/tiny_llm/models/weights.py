@@ -16,6 +16,7 @@ from ..quantize import (
     quantized_heads,
     quantized_linear,
 )
+from .sharded import JoinedWeights, SummedWeights
 
 Weights = mx.array | QuantizedWeights
 
@@ -25,13 +26,16 @@ def eval_weights(parts: Iterable[object]) -> None:
 
     Only the thread that made a graph can evaluate it, and a model may be used in others.
     """
-    arrays: list[mx.array] = []
-    for part in parts:
-        if isinstance(part, QuantizedWeights):
-            arrays += (part.weight, part.scales, part.biases)
-        elif isinstance(part, mx.array):
-            arrays.append(part)
-    mx.eval(arrays)
+    mx.eval([arrays_of(part) for part in parts])
+
+
+def arrays_of(part: object) -> tuple[mx.array, ...]:
+    """The arrays of a matrix in any form, or of a vector; none of anything else."""
+    if isinstance(part, SummedWeights | JoinedWeights):
+        part = part.local
+    if isinstance(part, QuantizedWeights):
+        return part.weight, part.scales, part.biases
+    return (part,) if isinstance(part, mx.array) else ()
 
 
 def dense_weights(layer: Any, dtype: mx.Dtype) -> mx.array:
@@ -50,9 +54,16 @@ def quantized_weights(layer: Any, dtype: mx.Dtype) -> Weights:
 
 
 def multiply(
-    x: mx.array, weights: Weights, bias: mx.array | None = None, residual: mx.array | None = None
+    x: mx.array,
+    weights: Weights | SummedWeights | JoinedWeights,
+    bias: mx.array | None = None,
+    residual: mx.array | None = None,
 ) -> mx.array:
-    """Map `x` [..., I] through weights [O, I] of either form to [..., O], and add the `residual`."""
+    """Map `x` [..., I] through weights [O, I] of any form to [..., O], and add the `residual`."""
+    if isinstance(weights, SummedWeights | JoinedWeights):
+        local = multiply(x, weights.local, bias)
+        product = weights.ranks.sum(local) if isinstance(weights, SummedWeights) else weights.join(local)
+        return product if residual is None else residual + product
     if isinstance(weights, QuantizedWeights):
         return quantized_linear(x, weights, bias, residual=residual)
     product = linear(x, weights, bias)

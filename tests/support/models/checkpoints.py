@@ -57,6 +57,7 @@ def checkpoint(
     scale_dtype: mx.Dtype = mx.bfloat16,
     layers: int = 3,
     intermediate_size: int = 192,
+    heads: int = 4,
     max_position_embeddings: int = 512,
     seed: int = 0,
 ) -> SimpleNamespace:
@@ -65,7 +66,7 @@ def checkpoint(
     Without `bits` its layers are dense, in `scale_dtype`.
     """
     numbers = Numbers(seed, bits, group_size, scale_dtype)
-    hidden, heads, kv_heads, inner = 128, 4, 2, intermediate_size
+    hidden, kv_heads, inner = 128, 2, intermediate_size
     head_dim = 64 if family == "qwen3" else hidden // heads
     args = SimpleNamespace(
         model_type=family,

@@ -10,6 +10,7 @@ from ..progress import Progress
 from .layout import Matrix, Vector, layout, weight_count
 from .memory import check_memory
 from .read import copy_to_weight_memory
+from .share import WeightShare, whole_model
 
 PACKING = Quantization(group_size=64, bits=4)
 # hidden size, size of the feed-forward layer, layers, query heads, key and value heads, size of a head
@@ -49,17 +50,25 @@ def random_config(shortcut: str) -> ModelConfig:
 
 
 def random_weights(
-    config: ModelConfig, progress: Progress, bytes_per_weight: float | None = None
+    config: ModelConfig,
+    progress: Progress,
+    bytes_per_weight: float | None = None,
+    share: WeightShare | None = None,
 ) -> dict[str, mx.array]:
     """All arrays of the model, equal in each call; scales, biases and norms are bfloat16."""
     weights = weight_count(config)
     total = weights * PACKING.bits // 8
     check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
+    share = share or whole_model(config)
     numbers = RandomWords(seed=0)
     made: dict[str, mx.array] = {}
     for name, part in layout(config).items():
         some = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
-        made |= {f"{name}.{which}": array for which, array in some.items()}
+        if name in share.parts:
+            made |= {f"{name}.{which}": array for which, array in some.items()}
+    for name, array in made.items():
+        if (cut := share.slice_of(name, array.shape)) is not None:
+            made[name] = mx.contiguous(mx.take(array, mx.arange(cut.start, cut.stop), cut.axis))
     arrays: dict[str, mx.array] = {}
     done = 0
     for name, array in copy_to_weight_memory(made):

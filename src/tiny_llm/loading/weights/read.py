@@ -4,6 +4,8 @@ Packed words (uint32) share one allocation: a decode step reads all of them, and
 entries of the TLB than many arrays.
 """
 
+import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -20,6 +22,7 @@ from ..progress import Progress
 from .header import TensorEntry, read_header
 from .layout import check_tensors
 from .memory import check_memory
+from .share import Slice, WeightShare, whole_model
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -78,17 +81,23 @@ def load_weights(
     tensors: Mapping[str, TensorEntry],
     progress: Progress,
     bytes_per_weight: float | None = None,
+    share: WeightShare | None = None,
 ) -> dict[str, mx.array]:
-    """The arrays of a model by name, read in file order after all checks against config and memory."""
-    needed = check_tensors(config, tensors)
-    total = sum(tensors[name].nbytes for name in needed)
+    """The arrays of a model, or of a share of it, by name, read in file order.
+
+    All checks against config and memory come before.
+    """
+    share = share or whole_model(config)
+    needed = [name for name in check_tensors(config, tensors) if name.rpartition(".")[0] in share.parts]
+    slices = {name: share.slice_of(name, tensors[name].shape) for name in needed}
+    total = sum(_sliced_bytes(tensors[name], slices[name]) for name in needed)
     check_memory(config, total, bytes_per_weight)
     order = sorted(needed, key=lambda name: (tensors[name].file, tensors[name].begin))
     arrays: dict[str, mx.array] = {}
     done = reported = 0
     progress("loading weights", 0, total)
     try:
-        for name, array in read_arrays({name: tensors[name] for name in order}):
+        for name, array in read_arrays({name: tensors[name] for name in order}, slices):
             arrays[name] = array
             done += array.nbytes
             if done == total or done - reported >= REPORT:
@@ -99,8 +108,11 @@ def load_weights(
     return arrays
 
 
-def read_arrays(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, mx.array]]:
-    """The arrays of `tensors`, in their order, each read straight to its final memory: no byte is held twice.
+def read_arrays(
+    tensors: Mapping[str, TensorEntry], slices: Mapping[str, Slice | None]
+) -> Iterator[tuple[str, mx.array]]:
+    """The arrays of `tensors`, in their order, each read straight to its final memory: no byte is held twice,
+    but those of one slice.
 
     Each array that is not packed words has an allocation of its own, because it may be converted and dropped.
     For scales and biases that means small pages: the huge ones of the words gain most (benches/LOG.md, M5).
@@ -112,16 +124,61 @@ def read_arrays(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, mx.ar
         arrays: dict[Path, Any] = {path: mx.load(str(path), format="safetensors") for path in paths}
         for name, tensor in tensors.items():
             array = arrays[tensor.file].pop(name)
+            part = slices[name]
+            if part is not None:
+                with tensor.file.open("rb") as opened:
+                    array = read_slice(opened.fileno(), tensor, part)
             mx.eval(array)
             yield name, array
         return
-    words = native.WeightMemory([tensor.nbytes for tensor in tensors.values() if tensor.dtype == WORDS])
+    words = native.WeightMemory(
+        [_sliced_bytes(tensor, slices[name]) for name, tensor in tensors.items() if tensor.dtype == WORDS]
+    )
     with ExitStack() as stack:
         files = {path: stack.enter_context(path.open("rb")) for path in paths}
         for name, tensor in tensors.items():
-            memory = words if tensor.dtype == WORDS else native.WeightMemory([tensor.nbytes])
-            file = files[tensor.file].fileno()
-            yield name, memory.read(file, tensor.begin, tensor.shape, DTYPES[tensor.dtype])
+            part, file = slices[name], files[tensor.file].fileno()
+            size = _sliced_bytes(tensor, part)
+            memory = words if tensor.dtype == WORDS else native.WeightMemory([size])
+            if part is None:
+                yield name, memory.read(file, tensor.begin, tensor.shape, DTYPES[tensor.dtype])
+            else:
+                yield name, memory.copy(read_slice(file, tensor, part))
+
+
+def _sliced_bytes(tensor: TensorEntry, part: Slice | None) -> int:
+    if part is None:
+        return tensor.nbytes
+    return tensor.nbytes // tensor.shape[part.axis] * (part.stop - part.start)
+
+
+def read_slice(file: int, tensor: TensorEntry, part: Slice) -> mx.array:
+    """A part of a tensor; no other byte of the file is read."""
+    shape = list(tensor.shape)
+    shape[part.axis] = part.stop - part.start
+    dtype = DTYPES[tensor.dtype]
+    data = memoryview(bytearray(math.prod(shape) * dtype.size))
+    row = tensor.nbytes // tensor.shape[0]
+    if part.axis == 0:
+        pieces = [(tensor.begin + part.start * row, len(data))]
+    else:
+        entry = row // tensor.shape[1]
+        first, length = tensor.begin + part.start * entry, shape[1] * entry
+        pieces = [(first + number * row, length) for number in range(tensor.shape[0])]
+    done = 0
+    for begin, length in pieces:
+        _read_into(file, data[done : done + length], begin)
+        done += length
+    words: Any = data.cast("I" if dtype.size == 4 else "H")
+    return mx.array(words).view(dtype).reshape(shape)
+
+
+def _read_into(file: int, data: memoryview, begin: int) -> None:
+    while len(data):
+        count = os.preadv(file, [data], begin)
+        if count == 0:
+            raise OSError("the file has become shorter")
+        data, begin = data[count:], begin + count
 
 
 def copy_to_weight_memory(arrays: dict[str, mx.array]) -> Iterator[tuple[str, mx.array]]:

@@ -1,0 +1,1 @@
+"""One model in several processes: how rank 0 starts the others, tells them each step, and misses them."""

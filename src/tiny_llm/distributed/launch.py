@@ -1,0 +1,175 @@
+"""Starts the other ranks, on this machine or by ssh on others, and joins their group."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import ipaddress
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, RankLost, UnsupportedError
+from ..runtime.extension import load_extension
+from ..runtime.gpu import computes_on_gpu
+from ..runtime.ranks import Kind, Ranks, join_nccl, join_ring
+from ..runtime.version import version
+from . import messages
+from .leader import Leader, RankProcess
+from .messages import json_frame
+
+MOST_RANKS = 64
+JOIN_SECONDS = 60  # for MLX to connect all ranks
+HERE = ("localhost", "127.0.0.1", "::1")
+FOLLOWER = "tiny_llm.engine.follower"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine for one rank: what ssh calls it, and its address for the others."""
+
+    ssh: str
+    ip: str
+
+    @property
+    def is_here(self) -> bool:
+        return self.ssh in HERE
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """How many ranks a model is divided among, and how. `hosts` is None for this machine."""
+
+    kind: Kind
+    size: int
+    hosts: tuple[Host, ...] | None = None
+
+    @property
+    def argument(self) -> str:
+        """What asked for it."""
+        return f"{self.kind}_parallel"
+
+
+def read_group(tensor: int | None, pipeline: int | None, hostfile: Path | None) -> Group | None:
+    """The group of these options, each checked; None for a single process."""
+    if tensor is not None and pipeline is not None:
+        raise ArgumentError("", "pipeline_parallel", pipeline, "no tensor_parallel beside it")
+    kind: Kind = "pipeline" if tensor is None else "tensor"
+    argument, size = f"{kind}_parallel", pipeline if tensor is None else tensor
+    if size is None:
+        if hostfile is not None:
+            raise ArgumentError("", "hostfile", hostfile, "tensor_parallel or pipeline_parallel beside it")
+        return None
+    if type(size) is not int or not 1 <= size <= MOST_RANKS:
+        raise ArgumentError("", argument, size, f"a number from 1 to {MOST_RANKS}")
+    hosts = None if hostfile is None else read_hostfile(hostfile)
+    if hosts is not None and len(hosts) != size:
+        raise ArgumentError("", argument, size, f"{len(hosts)}, the number of hosts in {hostfile}")
+    return None if size == 1 else Group(kind, size, hosts)
+
+
+def read_hostfile(path: Path) -> tuple[Host, ...]:
+    """The hosts of a file for `mlx.launch`: [{"ssh": "name", "ips": ["10.0.0.1"]}, ...], this one first."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError("", "hostfile", path, f"a file that can be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ArgumentError("", "hostfile", path, f"JSON: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError("", "hostfile", path, "a list of hosts")
+    return tuple(_host(f"hostfile[{number}]", entry) for number, entry in enumerate(entries))
+
+
+def _host(place: str, entry: Any) -> Host:
+    expected = '{"ssh": a name, "ips": [its address]}'
+    if not isinstance(entry, dict) or not isinstance(entry.get("ssh"), str):
+        raise ArgumentError("", place, entry, expected)
+    ssh, ips = entry["ssh"], entry.get("ips")
+    if not isinstance(ips, list) or not ips or ssh.startswith("-") or not ssh:
+        raise ArgumentError("", place, entry, expected)
+    try:
+        return Host(ssh, str(ipaddress.ip_address(ips[0])))
+    except ValueError:
+        raise ArgumentError("", f"{place}.ips", ips[0], "an IP address") from None
+
+
+def start_ranks(
+    group: Group, name: str, dtype: str, *, offline: bool = False, threads: str | None = None
+) -> tuple[Ranks, Leader]:
+    """Start the other ranks, which load the model of this name, and join them as rank 0.
+
+    The group is closed when this process ends; RankLost if a rank does not start. `threads` are those of each
+    rank; None divides the cores among the ranks of a machine.
+    """
+    device = "gpu" if computes_on_gpu() else "cpu"
+    backend = "nccl" if device == "gpu" else "ring"
+    if backend == "nccl" and group.kind == "pipeline":
+        raise UnsupportedError("", "pipeline_parallel", group.size, "tensor_parallel: NCCL has no pipelines")
+    if Ranks.joined:
+        raise UnsupportedError("", group.argument, group.size, "one model on several ranks in a process")
+    hosts = group.hosts or (Host("localhost", "127.0.0.1"),) * group.size
+    if device == "cpu":
+        here = sum(host.is_here for host in hosts)
+        threads = (
+            threads
+            or os.environ.get("TINY_LLM_THREADS")
+            or str(max(load_extension().cpu_threads()[0] // here, 1))
+        )
+        load_extension().set_cpu_threads(threads)
+    leader = Leader(hosts[0].ip, group.size)
+    processes: dict[int, RankProcess] = {}
+    try:
+        for rank in range(1, group.size):
+            processes[rank] = _start(rank, hosts[rank], leader)
+        said = leader.accept(processes)
+        for rank, greeting in said.items():
+            if greeting.get("version") != version():
+                raise RankLost(f"rank {rank} has version {greeting.get('version')}, rank 0 {version()}")
+        addresses = [f"{hosts[0].ip}:{free_port(hosts[0].ip)}"]
+        addresses += [f"{hosts[rank].ip}:{said[rank]['port']}" for rank in range(1, group.size)]
+        model = {"name": name, "dtype": dtype, "offline": offline, "device": device, "threads": threads}
+        joined = {"kind": group.kind, "backend": backend, "addresses": addresses, "model": model}
+        leader.send(json_frame(messages.Kind.JOIN, joined))
+        ranks = join(group.kind, backend, 0, addresses)
+    except BaseException:
+        leader.close()
+        raise
+    atexit.register(leader.close_at_exit)
+    return ranks, leader
+
+
+def join(kind: Kind, backend: str, rank: int, addresses: list[str]) -> Ranks:
+    """Join MLX's group. A process that waits for a lost one there can do nothing else, so it ends."""
+    faulthandler.dump_traceback_later(JOIN_SECONDS, exit=True)
+    try:
+        return (join_nccl if backend == "nccl" else join_ring)(kind, rank, addresses)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens at."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(rank: int, host: Host, leader: Leader) -> subprocess.Popen[bytes]:
+    """The process of a rank; it reads the token from standard input, which nobody else can see."""
+    command = [sys.executable, "-m", FOLLOWER, leader.address, str(rank), host.ip]
+    if not host.is_here:
+        line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
+        command = ["ssh", "-o", "BatchMode=yes", host.ssh, line]
+    # A group of its own: Ctrl-C is for rank 0, which lets its requests finish.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
+    assert process.stdin is not None
+    process.stdin.write(f"{leader.token}\n".encode())
+    process.stdin.close()
+    return process

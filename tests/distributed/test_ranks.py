@@ -1,0 +1,83 @@
+"""A model on several ranks answers as it does alone: processes of this machine, over TCP."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_llm import LLM
+
+from ..loading.folders import write_folder
+from ..support.models.checkpoints import checkpoint
+from ..support.processes.child import run_python
+
+PROMPTS = ["a few words", "b", "some of these begin alike, with words", "some of these begin alike"]
+PROGRAM = """
+import json, sys
+from tiny_llm import LLM
+if __name__ == "__main__":
+    name, dtype, options, prompts = json.loads(sys.argv[1])
+    llm = LLM(name, dtype=dtype, device="cpu", **options)
+    results = llm.generate(prompts, max_tokens=12, logprobs=2, batch_size=3)
+    print(json.dumps([[r.text, [token.logprob for token in r.logprobs]] for r in results]))
+"""
+
+
+def answers(name: str, dtype: str = "float32", **options: Any) -> list[tuple[str, list[float]]]:
+    """The text of each answer, and the log probabilities of its tokens, from a process of its own."""
+    child = run_python("-c", PROGRAM, json.dumps([name, dtype, options, PROMPTS]))
+    assert child.returncode == 0, child.stderr
+    return [(text, values) for text, values in json.loads(child.stdout)]
+
+
+def alone(name: str, dtype: str = "float32") -> list[tuple[str, list[float]]]:
+    results = LLM(name, dtype=dtype, device="cpu").generate(PROMPTS, max_tokens=12, logprobs=2, batch_size=3)
+    return [(r.text, [token.logprob for token in r.logprobs]) for r in results]
+
+
+def assert_equal(got: list[tuple[str, list[float]]], want: list[tuple[str, list[float]]]) -> None:
+    """Greedy tokens are the same, their log probabilities within the tolerance of float32."""
+    for (text, values), (text_alone, values_alone) in zip(got, want, strict=True):
+        assert text == text_alone
+        assert all(math.isclose(*pair, abs_tol=1e-4) for pair in zip(values, values_alone, strict=True))
+
+
+def test_two_ranks_with_a_part_of_each_matrix() -> None:
+    assert_equal(answers("tiny", tensor_parallel=2), alone("tiny"))
+
+
+def test_two_ranks_with_half_of_the_layers() -> None:
+    assert_equal(answers("tiny", pipeline_parallel=2), alone("tiny"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"tensor_parallel": 4}, {"heads": 14, "intermediate_size": 320}),  # two ranks share a head of keys
+        ({"tensor_parallel": 2}, {"heads": 14, "tied": False}),
+        ({"tensor_parallel": 3}, {"heads": 14, "bits": None, "intermediate_size": 200}),  # dense, and ragged
+        ({"tensor_parallel": 2}, {"bits": 8, "group_size": 32}),
+        ({"pipeline_parallel": 3}, {"tied": False}),
+    ],
+)
+def test_heads_that_do_not_come_out_even_and_other_formats(tmp_path: Path, options, parts) -> None:
+    folder = write_folder(tmp_path / "model", checkpoint("qwen3", **parts), shards=2)
+    assert_equal(answers(str(folder), **options), alone(str(folder)))
+
+
+@pytest.mark.slow
+def test_a_draft_model_that_rank_0_has_alone() -> None:
+    assert_equal(answers("tiny", tensor_parallel=2, draft_model="tiny"), alone("tiny"))
+
+
+@pytest.mark.slow
+def test_bfloat16_within_its_tolerance() -> None:
+    for (_, got), (_, want) in zip(
+        answers("tiny", "bfloat16", tensor_parallel=2), alone("tiny", "bfloat16"), strict=True
+    ):
+        assert math.isclose(got[0], want[0], abs_tol=0.1)
