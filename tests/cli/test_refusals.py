@@ -56,7 +56,7 @@ USAGE = [
     ("generate", ["--sampler-temp", "1", "--sampler-top-p", "1.5"], "--sampler-top-p: got '1.5'"),
     ("generate", ["--sampler-temp", "1", "--sampler-top-k", "0"], "--sampler-top-k: got '0'"),
     ("generate", ["--sampler-temp", "1", "--sampler-min-p", "2"], "--sampler-min-p: got '2'"),
-    ("generate", ["--sampler-temp", "1", "--seed", str(2**64)], "program: --seed: got 18446744073709551616"),
+    ("generate", ["--sampler-temp", "1", "--seed", str(2**63)], "--seed: got '9223372036854775808'"),
     ("generate", ["--repetition-penalty", "0"], "--repetition-penalty: got '0'"),
     (
         "generate",

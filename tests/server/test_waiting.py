@@ -63,14 +63,14 @@ def slow_prompts(engine: FakeEngine) -> Iterator[Gate]:
 def slow_grammars(engine: FakeEngine) -> Iterator[Gate]:
     """Every new grammar is compiled when the gate opens; then it has the time that it would have alone."""
     start_grammar(engine.tokenizer, Grammar.regex("the process has started"))
-    gate, error_of = Gate(), TRIALS.error_of
+    gate, run = Gate(), TRIALS.run
 
     def wait(*arguments: Any) -> Any:
         gate.wait()
-        return error_of(*arguments)
+        return run(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TRIALS, "error_of", wait)
+        patch.setattr(TRIALS, "run", wait)
         patch.setattr(grammar_compiler, "CROWDED_SECONDS", grammar_compiler.SECONDS)
         yield gate
 

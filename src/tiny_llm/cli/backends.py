@@ -83,10 +83,10 @@ class EngineBackend(Backend):
     def __init__(self, llm: LoadedModel, description: dict[str, Any]):
         super().__init__(llm.tokenizer, description, llm.context)
         self.llm, self.model = llm, llm.model
-        self._kept: SessionEngine | None = None
+        self._session: SessionEngine | None = None
 
     def keep_prompts(self) -> None:
-        self._kept = SessionEngine(self.llm)
+        self._session = SessionEngine(self.llm)
 
     def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
@@ -96,8 +96,8 @@ class EngineBackend(Backend):
         with calling("", **FORMAT):
             (request,) = make_requests(llm, [ids], sampling, response_format=grammar)
         request = replace(request, progress=prefill_progress(progress, kernel_cache()))
-        if self._kept is not None:
-            return Stream(request, self._kept.running, keeps_engine=True)
+        if self._session is not None:
+            return Stream(request, self._session.running, keeps_engine=True)
         return Stream(request, starter(llm, request))
 
 

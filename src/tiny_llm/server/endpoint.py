@@ -22,7 +22,7 @@ from .disconnect import Client, ClientGone, watch
 from .errors import checking
 from .lifecycle import Lifecycle
 from .metrics import Meter, Metrics
-from .middleware.body import Body, EarlyError, RequestMemory, body_of, send_and_linger
+from .middleware.body import Body, EarlyError, RequestMemory, Share, body_of, send_and_linger
 from .models import Models, ServedModel
 from .settings import Settings
 from .sse import EventStream, as_lines
@@ -124,18 +124,21 @@ class AnswerEndpoint(BodyEndpoint):
         model = self._service.models.find(fields.model)
         meter = Meter(self._service.metrics, model.name)
         try:
-            job, _held = await deadline.limit(client.wait_for(self._prepared(fields, model)))
+            job, grammars = await deadline.limit(client.wait_for(self._prepared(fields, model)))
         except ClientGone:
             meter.finish("cancelled")
             raise
-        memory, size = self._service.memory, job.memory
-        memory.hold(size)
+        share = Share(self._service.memory)
+        # Requests with the same grammar share it, but the answers of each add to what it takes.
+        share.hold(job.memory + sum(grammar.size for grammar in grammars))
         try:
-            running = await self._service.submit_threads.run(RunningJob, job, meter, deadline.left())
+            running = await self._service.submit_threads.run(
+                RunningJob, job, meter, share.grow, deadline.left()
+            )
         except BaseException:
-            memory.release(size)
+            share.release()
             raise
-        return partial(self._answer, running)
+        return partial(self._answer, running, share)
 
     async def _prepared(self, fields: RequestFields, model: ServedModel) -> tuple[Job, list[GrammarState]]:
         """The prompts rendered and encoded, the grammars compiled. Each may take a while.
@@ -158,14 +161,16 @@ class AnswerEndpoint(BodyEndpoint):
         grammars = {each.grammar for each in job.requests if each.grammar is not None}
         return job, {grammar: find_grammar(model.tokenizer, grammar) for grammar in grammars}
 
-    async def _answer(self, running: RunningJob, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, running: RunningJob, share: Share, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         client = Client()
         with (
             watch(receive, client),
             self._service.lifecycle.cutting(running.cut),
             ExitStack() as at_end,
         ):
-            at_end.callback(self._service.memory.release, running.job.memory)
+            at_end.callback(share.release)
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)

@@ -29,9 +29,9 @@ LEFT = ("cancelled", "client_closed")  # codes of requests whose client has gone
 OTHER = "other"
 MODEL = ("model_name",)
 
-Rows = tuple[tuple[str, str, Callable[[EngineStatistics], float]], ...]
+Readings = tuple[tuple[str, str, Callable[[EngineStatistics], float]], ...]
 # Name after the prefix, its help, and the value in the statistics of an engine.
-GAUGES: Rows = (
+GAUGES: Readings = (
     ("num_requests_running", "Requests in the batch", lambda s: s.running),
     ("num_requests_waiting", "Requests in the queue", lambda s: s.waiting),
     (
@@ -40,7 +40,7 @@ GAUGES: Rows = (
         lambda s: s.pages_used / max(s.pages_total, 1),
     ),
 )
-COUNTERS: Rows = (
+COUNTERS: Readings = (
     ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Prompt tokens found there", lambda s: s.prefix_hits),
     ("num_preemptions", "Requests that gave their pages to others for a while", lambda s: s.preemptions),

@@ -15,6 +15,7 @@ from tiny_llm.runtime.worker_process import WorkerProcess, WorkerTooSlow
 from tiny_llm.sampling.grammar import Grammar, compile_grammar, find_grammar, start_grammar
 from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar import state as grammar_state
+from tiny_llm.sampling.grammar.check_process import allocated
 from tiny_llm.sampling.grammar.compiler import CROWDED_SECONDS, GRAMMAR_WORKER, TRIALS, Trials
 
 from ...support.refusal import refused
@@ -124,6 +125,30 @@ def test_the_grammar_that_was_not_used_for_the_longest_time_is_forgotten_first(t
     assert find_grammar(tokenizer, unused) is None
 
 
+@pytest.mark.skipif(allocated() is None, reason="the C library does not say what is allocated")
+def test_the_size_of_a_grammar_is_measured(tokenizer):
+    """Of two schemas with about the same text, one is compiled to many times as much."""
+    plain = {"properties": {f"a{number}": {"enum": [number + 1]} for number in range(100)}}
+    large = {"properties": {f"a{number}": {"multipleOf": number + 1} for number in range(100)}}
+    sizes = [compile_grammar(tokenizer, Grammar.json_schema(each)).size for each in (plain, large)]
+    assert 50_000 < sizes[0] < 2**20 < 2**21 < sizes[1] < 2**25
+
+
+def test_the_size_of_a_grammar_is_estimated_where_it_cannot_be_measured(tokenizer, monkeypatch):
+    monkeypatch.setattr(TRIALS, "run", lambda *_: {"size": None})
+    sizes = [compile_grammar(tokenizer, Grammar.regex("a" * count)).size for count in (1000, 3000)]
+    assert sizes[0] > 2**16
+    assert sizes[1] - sizes[0] == 2000 * grammar_compiler.SIZE_PER_BYTE
+
+
+def test_grammars_that_are_known_take_no_more_than_their_part_of_the_memory(tokenizer, monkeypatch):
+    grammars = [Grammar.regex(f"large {number}") for number in range(3)]
+    sizes = [compile_grammar(tokenizer, each).size for each in grammars]
+    monkeypatch.setattr(grammar_compiler, "MAX_COMPILED_BYTES", sum(sizes) - 1)
+    assert find_grammar(tokenizer, grammars[2])  # the newest, so that others are forgotten
+    assert [find_grammar(tokenizer, each) is not None for each in grammars] == [False, True, True]
+
+
 def test_a_grammar_has_less_time_while_others_wait():
     """Without a process: what is asked of it, with the time limit."""
     asked: list[tuple[str, float]] = []
@@ -138,7 +163,7 @@ def test_a_grammar_has_less_time_while_others_wait():
 
     def ask(text: str) -> None:
         with trials.turn(5.0) as seconds:
-            trials.error_of(Grammar.regex(text), {}, "", seconds)
+            trials.run(Grammar.regex(text), {}, "", seconds)
             if text == "first":
                 two_wait.set()
                 assert done.wait(30)
@@ -169,16 +194,16 @@ def test_the_start_of_the_process_takes_no_time_from_a_grammar(tmp_path):
     )
     process = WorkerProcess(handler)
 
-    def error_of(text: str) -> str | None:
+    def run(text: str) -> dict[str, str]:
         name = {"tokenizer": "a"}
-        return Trials(process).error_of(Grammar.regex(text), name, "its definition", 0.5)
+        return Trials(process).run(Grammar.regex(text), name, "its definition", 0.5)
 
     try:
-        assert error_of("first") is None
+        assert run("first") == {}
         with pytest.raises(WorkerTooSlow):
-            error_of("slow")
-        assert error_of("large") == "large"
-        assert error_of("next") is None
+            run("slow")
+        assert run("large") == {"error": "large"}
+        assert run("next") == {}
     finally:
         process.stop()
 

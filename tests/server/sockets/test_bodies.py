@@ -6,18 +6,26 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from tiny_llm.engine import EngineRequest
+from tiny_llm.errors import QueueFull
+from tiny_llm.sampling.grammar import Grammar, compile_grammar
+from tiny_llm.sampling.params import Sampling
 from tiny_llm.server import app, endpoint
 from tiny_llm.server.api.decode import decode
-from tiny_llm.server.middleware.body import RequestMemory, decoded_size
+from tiny_llm.server.api.job import Job
+from tiny_llm.server.middleware.body import RequestMemory, Share, decoded_size
 
 from ...support.serving.fake_engine import FakeEngine
 from ...support.serving.running import read_all, running, wait_until
 from .raw_requests import HEAD, parse
+
+NOTHING: Any = None
 
 
 def test_a_large_body_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +119,84 @@ def test_an_answer_counts_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) ->
         wait_until(lambda: memory.held == 0)
         never = server.complete(**long, n=2)
         assert (never.status, never.error["code"]) == (413, "body_too_large")
+
+
+def test_an_answer_that_grows_beyond_1024_tokens_ends_as_it_would_and_new_ones_have_less_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It begins although all its tokens would not fit, and they count when they come."""
+    memory, grown, grow = RequestMemory(300_000), [], Share.grow
+
+    def note(share: Share, size: int) -> None:
+        grown.append(size)
+        grow(share, size)
+
+    monkeypatch.setattr(Share, "grow", note)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: memory)
+    long = {"prompt": "Once", "max_tokens": 1500}
+    with running(FakeEngine(delay=0.001)) as server, ThreadPoolExecutor(1) as clients:
+        assert server.complete(max_tokens=1).status == 200
+        answer = clients.submit(server.complete, **long)
+        wait_until(lambda: memory.held > memory.limit)
+        refused = server.complete(max_tokens=1)
+        assert (refused.status, refused.error["code"]) == (503, "request_memory_full")
+        assert answer.result().record["usage"]["completion_tokens"] == 1500
+        assert sum(grown) == (1500 - 1024) * 260
+        wait_until(lambda: memory.held == 0)
+
+
+def test_a_request_that_the_engine_refuses_counts_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = RequestMemory(400_000)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: memory)
+    with running(FakeEngine(refusal=QueueFull(1))) as server:
+        assert server.complete().status == 429
+        wait_until(lambda: memory.held == 0)
+
+
+@pytest.mark.parametrize("form", ["new", "known"])
+def test_a_grammar_counts_with_what_it_is_compiled_to(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = RequestMemory(400_000)
+    monkeypatch.setattr(app, "RequestMemory", lambda limit: memory)
+    schema = {"properties": {f"{form} {n}": {"type": "object"} for n in range(100)}}
+    with running(FakeEngine()) as server:
+        if form == "known":
+            compile_grammar(server.engine.tokenizer, Grammar.json_schema(schema))
+        never = server.complete(max_tokens=1, structured_outputs={"json": schema})
+        assert (never.status, never.error["code"]) == (413, "body_too_large")
+        wait_until(lambda: memory.held == 0)
+        small = {"json": {"properties": {form: {"type": "string"}}}}
+        assert server.complete(max_tokens=1, structured_outputs=small).status == 200
+        assert server.complete(max_tokens=1, metadata=schema).status == 200
+        wait_until(lambda: memory.held == 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompt", "token"),
+    [
+        ({}, 36 + 260, 260),
+        ({"n": 3}, 36 + 3 * 260, 260),
+        ({"grammar": Grammar.regex("a*")}, 36 + 260, 260 + 200),
+        ({"logprobs": 2}, 36 + 260, 260 + 3 * 120),
+        ({"prompt_logprobs": 0}, 36 + 260 + 120, 260),
+    ],
+)
+def test_the_memory_of_tokens(fields: dict[str, Any], prompt: int, token: int) -> None:
+    """Bytes of each token of a prompt and of an answer, of which 1024 count before they come."""
+    each = EngineRequest(prompt_ids=(5,) * 10, sampling=Sampling(max_tokens=7), **fields)
+    long = replace(each, sampling=Sampling(max_tokens=2000))
+    for requests, most in ([each, each], 7), ([long, long], 1024):
+        job = Job(
+            model=NOTHING,
+            requests=requests,
+            choices=[],
+            encoder=NOTHING,
+            stream=False,
+            prompt_tokens=0,
+            id="",
+        )
+        tokens = 2 * each.n * most
+        assert (job.token_memory, job.expected_tokens) == (token, tokens)
+        assert job.memory == 2 * 10 * prompt + tokens * token
 
 
 def test_a_body_counts_with_all_values_that_it_is_decoded_to() -> None:

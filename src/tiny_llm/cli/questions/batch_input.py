@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...loading.tokenizer.chat_template import MAX_TEXT_CHARS
+from ...sampling.ranges import MAX_TOKENS
 from ..exit_codes import Refusal
 from .built_in_prompts import PROMPTS
 
@@ -16,6 +17,8 @@ FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
 ROLES = ("system", "user", "assistant")
 MAX_INPUT_BYTES = 2**28  # bytes
+BATCH_FIELDS = {"custom_id", "url", "body"}  # of a line of OpenAI's batch API
+LOOKED_AT = 100  # lines, to find one that shows what a file has
 REPORTED = 3  # invalid lines named in an error, which counts the others
 
 
@@ -67,6 +70,21 @@ def read_questions(name: str, *, raw: bool = False) -> tuple[Question, ...]:
     return tuple(questions)
 
 
+def is_batch_file(name: str) -> bool:
+    """Whether a file has requests of OpenAI's batch API, by its first line that is a JSON object."""
+    if not Path(name).is_file() or name.endswith(".txt"):
+        return False
+    with Path(name).open("rb") as file:
+        for _ in range(LOOKED_AT):
+            try:
+                given = json.loads(file.readline(MAX_INPUT_BYTES).removeprefix(b"\xef\xbb\xbf"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(given, dict):
+                return not BATCH_FIELDS.isdisjoint(given)
+    return False
+
+
 def read_lines(name: str) -> list[bytes]:
     """The lines of a file, not decoded yet, so that invalid UTF-8 is an error of its line only."""
     try:
@@ -112,8 +130,8 @@ def read_object(number: int, line: bytes) -> Question:
         raise InvalidLine(f"id: got {json_type(identity)}, expected a string or an integer")
     if isinstance(identity, str):
         check_whole("id", identity)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer of at least 1")
+    if limit is not None and (type(limit) is not int or limit not in MAX_TOKENS):
+        raise InvalidLine(f"max_tokens: got {json.dumps(limit)}, expected an integer {MAX_TOKENS}")
     if "prompt" in given:
         return Question(number, check_text("prompt", given["prompt"]), None, identity, limit)
     return Question(number, None, tuple(read_messages(given["messages"])), identity, limit)

@@ -89,9 +89,9 @@ class EarlierAnswers:
 
     def keep(self) -> None:
         """Leave only these answers in the file."""
-        kept = "".join(map(as_line, self._records.values())).encode()
-        if self._path is not None and self._path.is_file() and self._path.read_bytes() != kept:
-            write_whole(self._path, kept)
+        content = "".join(map(as_line, self._records.values())).encode()
+        if self._path is not None and self._path.is_file() and self._path.read_bytes() != content:
+            write_whole(self._path, content)
 
     def _read(self, number: int, line: bytes) -> dict[str, Any]:
         try:

@@ -4,6 +4,7 @@ llguidance is native code: a hostile grammar can take it minutes or all memory. 
 package, so that the process starts fast.
 """
 
+import ctypes
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,26 @@ LIMITS = {"step_lexer_fuel": 30_000, "step_max_items": 10_000, "verbose_errors":
 MAX_TOKENIZERS = 4
 
 _tokenizers: dict[str, llguidance.LLTokenizer] = {}
+
+
+class AllocatorStatistics(ctypes.Structure):
+    """glibc's `struct mallinfo2`: ten sizes in bytes."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def allocated() -> int | None:
+    """The bytes that this process has allocated; None where the C library does not say."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    mallinfo.restype = AllocatorStatistics
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
 
 
 def make_tokenizer(definition: str, end_tokens: list[int]) -> llguidance.LLTokenizer:
@@ -96,9 +117,10 @@ def handle(
     preface: list[str] | None = None,
     tags: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
-    """{} if the grammar can be used with the tokenizer of that name, or {"error": ...}.
+    """{"size": bytes} if the grammar can be used with the tokenizer of that name, or {"error": ...}.
 
-    With a `definition`, keep a tokenizer under this name instead; {"unknown": ...} asks for that.
+    The size, of what it was compiled to, is null where it is not known. With a `definition`, keep a
+    tokenizer under this name instead; {"unknown": ...} asks for that.
     """
     try:
         if definition is not None:
@@ -108,8 +130,12 @@ def handle(
             return {}
         if tokenizer not in _tokenizers:
             return {"unknown": tokenizer}
-        error = find_error(make_matcher(_tokenizers[tokenizer], kind, text, preface, tags))
-        return {} if error is None else {"error": error}
+        before = allocated()
+        matcher = make_matcher(_tokenizers[tokenizer], kind, text, preface, tags)
+        error = find_error(matcher)
+        after = allocated()
+        size = None if before is None or after is None else after - before
+        return {"size": size} if error is None else {"error": error}
     except MemoryError:
         return TOO_MUCH_MEMORY
     except BaseException as error:  # a panic of native code is a subclass of BaseException

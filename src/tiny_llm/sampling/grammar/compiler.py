@@ -25,6 +25,10 @@ TOKENIZER_SECONDS = 60.0
 CROWDED_SECONDS = 1.0  # limit of a grammar while others wait; almost all take less than a tenth of it
 SECONDS = 5.0  # time limit of a grammar
 MAX_COMPILED = 32  # grammars kept for each tokenizer, beside those that somebody holds
+MAX_COMPILED_BYTES = 64 * 2**20  # of these; a schema of 64 KiB takes 1 to 20 MiB, a hostile one 300
+# Bytes of a compiled grammar where nobody has measured it: of the smallest, and for each byte of its source.
+# Schemas as programs write them take 60 to 150.
+LEAST_SIZE, SIZE_PER_BYTE = 90 * 2**10, 150
 # One process for the grammars of all models, started at the first grammar.
 GRAMMAR_WORKER = WorkerProcess(Path(__file__).with_name("check_process.py"))
 _compilers_lock = threading.Lock()
@@ -72,12 +76,12 @@ class Trials:
             finally:
                 self._count(-1)
 
-    def error_of(
+    def run(
         self, grammar: Grammar, tokenizer: dict[str, Any], definition: str, seconds: float
-    ) -> str | None:
-        """Why a grammar cannot be used with a tokenizer; None if it can. Only inside a `turn`.
+    ) -> dict[str, Any]:
+        """As `check_process.handle`: {"size": bytes} of what a grammar is compiled to, or {"error": reason}.
 
-        WorkerTooSlow if that is not known after `seconds`.
+        Only inside a `turn`. WorkerTooSlow if that is not known after `seconds`.
         `tokenizer` has its name and its end tokens; `definition` is sent to a process that does not know it.
         """
         order = json.dumps(tokenizer | grammar.fields)
@@ -89,11 +93,10 @@ class Trials:
         except WorkerTooSlow:
             raise
         except WorkerStopped as stopped:
-            return f"it {stopped}"
+            return {"error": f"it {stopped}"}
         if "unknown" in answer:  # the process has ended in between
-            return "its process was stopped"
-        error: str | None = answer.get("error")
-        return error
+            return {"error": "its process was stopped"}
+        return answer
 
     def _count(self, number: int) -> None:
         with self._counting:
@@ -148,19 +151,22 @@ class GrammarCompiler:
                 return state
             known = {"tokenizer": self._name, "end_tokens": self._end_tokens}
             try:
-                reason = TRIALS.error_of(grammar, known, self._definition, limit)
+                tried = TRIALS.run(grammar, known, self._definition, limit)
             except WorkerTooSlow as slow:
                 if limit < seconds:  # it may compile when no other waits
                     raise GrammarQueueBusy(limit) from slow
-                reason = f"it {slow}"
-            if reason is not None:
-                self._refuse(grammar, f"does not compile: {reason}")
-                raise _refusal(grammar, f"does not compile: {reason}")
+                tried = {"error": f"it {slow}"}
+            if "error" in tried:
+                reason = f"does not compile: {tried['error']}"
+                self._refuse(grammar, reason)
+                raise _refusal(grammar, reason)
             from .check_process import make_matcher
 
             matcher = make_matcher(self._tokenizer, **grammar.fields)
             budget = TimeBudget(lambda reason: self._refuse(grammar, reason))
-            state = GrammarState(matcher, frozenset(self._end_tokens), budget)
+            estimate = LEAST_SIZE + SIZE_PER_BYTE * len(grammar.text)
+            size = tried.get("size") or estimate
+            state = GrammarState(matcher, frozenset(self._end_tokens), budget, size=size)
             with self._lock:
                 self._keep(grammar, state)
             return state
@@ -179,8 +185,11 @@ class GrammarCompiler:
     def _keep(self, grammar: Grammar, state: GrammarState) -> None:
         self._held[grammar] = self._latest[grammar] = state
         self._latest.move_to_end(grammar)
-        while len(self._latest) > MAX_COMPILED:
+        while len(self._latest) > MAX_COMPILED or self._size() > MAX_COMPILED_BYTES:
             self._latest.popitem(last=False)
+
+    def _size(self) -> int:
+        return sum(state.size for state in self._latest.values())
 
     def _refuse(self, grammar: Grammar, reason: str) -> None:
         with self._lock:

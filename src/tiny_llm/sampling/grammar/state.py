@@ -86,6 +86,8 @@ class GrammarState:
 
     GrammarError if the grammar exceeds llguidance's limits for a step or its `budget` of time, or a token
     is not allowed.
+
+    size: bytes of the compiled grammar, which a state at the beginning shares with its copies.
     """
 
     def __init__(
@@ -94,12 +96,14 @@ class GrammarState:
         end_tokens: frozenset[int],
         budget: TimeBudget,
         past_end: int = 0,
+        size: int = 0,
     ):
         self._matcher = matcher
         self._end_tokens = end_tokens
         self._budget = budget
         # End tokens where nothing else could follow: the matcher does not count these.
         self._past_end = past_end
+        self.size = size
 
     def copy(self) -> GrammarState:
         """An independent state after the same tokens, of another answer to the same request."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -77,10 +77,15 @@ async def _joined(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tupl
 class RunningJob:
     """A job in the engine."""
 
-    def __init__(self, job: Job, meter: Meter, seconds: float | None = None):
-        """Submit all requests of the job, or none of them; they end after so many seconds."""
+    def __init__(self, job: Job, meter: Meter, grow: Callable[[int], None], seconds: float | None = None):
+        """Submit all requests of the job, or none of them; they end after so many seconds.
+
+        grow: called with the memory, in bytes, of tokens beyond those that the job expected.
+        """
         self.job = job
         self._meter = meter
+        self._grow = grow
+        self._expected = job.expected_tokens
         self._generated = 0
         self._begun = False  # whether `encoder.started` was sent
         self._reason = "stop"
@@ -170,8 +175,11 @@ class RunningJob:
 
     def _count(self, index: int, event: Event) -> None:
         """Count the tokens of an event; raise if it says that the answer cannot be completed."""
-        self._meter.event(index, len(event.token_ids))
-        self._generated += len(event.token_ids)
+        new = len(event.token_ids)
+        self._meter.event(index, new)
+        self._generated += new
+        if (beyond := min(new, self._generated - self._expected)) > 0:
+            self._grow(beyond * self.job.token_memory)
         reason = event.finish_reason
         if reason is None:
             return

@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: from its fields to a job."""
 
-from typing import Protocol
+from abc import abstractmethod
 
 from ..errors import bad_value
 from ..models import ServedModel
@@ -25,13 +25,14 @@ from .sampling import answer_limit, read_sampling
 from .tools import constrain_calls, is_forced, read_tools
 
 
-class ChatEncoder(AnswerEncoder, Protocol):
+class ChatEncoder(AnswerEncoder):
     """An encoder whose choices are made of the pieces of a text."""
 
+    @abstractmethod
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice: ...
 
 
-class ChatChoicesEncoder(ChoicesEncoder):
+class ChatChoicesEncoder(ChoicesEncoder, ChatEncoder):
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> Choice:
         return ChatChoice(index, tokenizer, reader)
 

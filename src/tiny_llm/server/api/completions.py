@@ -24,11 +24,12 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         raise unsupported("best_of", "expected the value of n: answers are not ranked")
     stream, include_usage = read_stream(fields)
     check_logprobs(fields.logprobs, "logprobs", settings)
-    scored = fields.echo and fields.logprobs is not None
+    with_prompt = fields.echo and fields.logprobs is not None
     grammar = read_grammar(fields)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
-    # An engine scores a prompt in the step of its first token. If none is asked for, `events` drops it.
+    # An engine has the log probabilities of a prompt with its first token. If none is asked for, `events`
+    # drops it.
     asked = 1 if fields.max_tokens == 0 else fields.max_tokens
     encoder = ChoicesEncoder(COMPLETION, COMPLETION, include_usage, "cmpl")
     job_id, choices, requests = new_id(encoder.id_prefix), list[Choice](), []
@@ -39,12 +40,12 @@ def prepare_completion(fields: CompletionFields, model: ServedModel, settings: S
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
         choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
-        if fields.max_tokens == 0 and not scored:  # only the echo, for which the engine is not needed
+        if fields.max_tokens == 0 and not with_prompt:  # only the echo, for which the engine is not needed
             continue
         limit = answer_limit(asked, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
         sampling = read_sampling(fields, limit, tokenizer.vocab_size)
         request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id)
-        requests.append(replace(request, prompt_logprobs=fields.logprobs) if scored else request)
+        requests.append(replace(request, prompt_logprobs=fields.logprobs) if with_prompt else request)
     return Job(
         model=model,
         requests=requests,

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ...sampling.ranges import (
@@ -54,6 +55,10 @@ class SchemaFormat(Struct, kw_only=True):
 class ResponseFormat(Struct, kw_only=True):
     type: str
     json_schema: SchemaFormat | None = None
+
+    @classmethod
+    def of(cls, schema: dict[str, Any] | None, kind: str = "json_schema") -> "ResponseFormat":
+        return cls(type=kind, json_schema=SchemaFormat(schema=schema))
 
 
 class StructuredOutputs(Struct, kw_only=True):
@@ -115,6 +120,13 @@ class ToolCall(Struct, kw_only=True):
     function: FunctionCall
     id: str | None = None  # no template gets it: the results of calls follow in their order
     type: str = "function"
+
+    @classmethod
+    def of(cls, name: str, arguments: str | dict[str, Any]) -> "ToolCall":
+        """A call with arguments as JSON or as an object."""
+        if not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        return cls(function=FunctionCall(name=name, arguments=arguments))
 
 
 class Part(Struct, kw_only=True):

@@ -2,9 +2,10 @@
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -17,9 +18,9 @@ from ..settings import Settings
 from .fields import AnswerFields
 from .outputs import Choice
 
-# Bytes of a token id as an int in a tuple, of one in an answer with its entry in the look-up of drafts, and
-# of a log probability.
-TOKEN, INDEXED_TOKEN, LOGPROB = 36, 260, 120
+# Bytes of a token id as an int in a tuple, of one in an answer with its entry in the look-up of drafts, of
+# its step in a grammar, and of a log probability.
+TOKEN, INDEXED_TOKEN, GRAMMAR_TOKEN, LOGPROB = 36, 260, 200, 120
 DONE = b"data: [DONE]\n\n"
 encode = msgspec.json.Encoder().encode
 
@@ -37,24 +38,29 @@ class Usage:
     reasoning: int
 
 
-class AnswerEncoder(Protocol):
-    """Each method but `whole` gives events of a stream, ready to be sent.
-
-    `begin` is called at once; `started` with the first tokens, when it is known how many were cached.
-    """
+class AnswerEncoder(ABC):
+    """Each method but `whole` gives events of a stream, ready to be sent."""
 
     id_prefix: str
 
-    def begin(self, job: "Job") -> Iterator[bytes]: ...
+    def begin(self, job: "Job") -> Iterator[bytes]:
+        """At once."""
+        yield from ()
 
-    def started(self, job: "Job", usage: Usage) -> Iterator[bytes]: ...
+    def started(self, job: "Job", usage: Usage) -> Iterator[bytes]:
+        """With the first tokens, when it is known how many were cached."""
+        yield from ()
 
+    @abstractmethod
     def chunk(self, job: "Job", delta: dict[str, Any]) -> bytes: ...
 
+    @abstractmethod
     def end(self, job: "Job", usage: Usage) -> Iterator[bytes]: ...
 
+    @abstractmethod
     def fail(self, job: "Job", error: ApiError) -> Iterator[bytes]: ...
 
+    @abstractmethod
     def whole(self, job: "Job", usage: Usage) -> dict[str, Any]: ...
 
 
@@ -68,31 +74,52 @@ class Job:
     encoder: AnswerEncoder
     stream: bool
     prompt_tokens: int
-    prompts_only: bool = False  # no token of an answer is asked for, but perhaps scores of the prompts
+    prompts_only: bool = (
+        False  # no token of an answer is asked for, but perhaps log probabilities of the prompts
+    )
     id: str
     lines: bool = False  # a stream is lines of JSON, not server-sent events
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def memory(self) -> int:
-        """About the bytes that its answers take besides keys and values: tokens, look-up, log probabilities.
+        """About the bytes that it takes besides keys, values and grammars, for `expected_tokens` of answers.
 
-        An answer counts with at most 1024 tokens: few are longer, and most that may be are not.
+        These are tokens, look-up and log probabilities.
         """
-        return sum(_memory_of(request) for request in self.requests)
+        prompts = sum(_memory_of_prompt(request) for request in self.requests)
+        return prompts + self.expected_tokens * self.token_memory
+
+    @property
+    def expected_tokens(self) -> int:
+        """Of all answers together. At most 1024 of each: most that may be longer are not."""
+        return sum(
+            request.n * min(request.sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
+            for request in self.requests
+        )
+
+    @property
+    def token_memory(self) -> int:
+        """Bytes of a token of an answer. The requests of a job differ in their prompts only."""
+        return _memory_of_token(self.requests[0]) if self.requests else 0
 
     @property
     def choices_per_request(self) -> int:
         return len(self.choices) // max(len(self.requests), 1)
 
 
-def _memory_of(request: EngineRequest) -> int:
-    prompt, answer = len(request.prompt_ids), min(request.sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
-    of_prompt, of_answer = (
-        0 if most is None else (1 + most) * LOGPROB for most in (request.prompt_logprobs, request.logprobs)
-    )
-    each_answer = (prompt + answer) * INDEXED_TOKEN + answer * of_answer
-    return prompt * (TOKEN + of_prompt) + request.n * each_answer
+def _memory_of_prompt(request: EngineRequest) -> int:
+    each = TOKEN + _memory_of_logprobs(request.prompt_logprobs) + request.n * INDEXED_TOKEN
+    return len(request.prompt_ids) * each
+
+
+def _memory_of_token(request: EngineRequest) -> int:
+    grammar = 0 if request.grammar is None else GRAMMAR_TOKEN
+    return INDEXED_TOKEN + grammar + _memory_of_logprobs(request.logprobs)
+
+
+def _memory_of_logprobs(most: int | None) -> int:
+    return 0 if most is None else (1 + most) * LOGPROB
 
 
 def new_id(prefix: str) -> str:
@@ -139,7 +166,7 @@ def read_stream(fields: AnswerFields) -> tuple[bool, bool]:
     return bool(fields.stream), bool(fields.stream_options and fields.stream_options.include_usage)
 
 
-class ChoicesEncoder:
+class ChoicesEncoder(AnswerEncoder):
     """Of /v1/chat/completions and /v1/completions: `kind` and `chunk_kind` name an answer and an event."""
 
     def __init__(self, kind: str, chunk_kind: str, include_usage: bool, id_prefix: str):
@@ -148,12 +175,6 @@ class ChoicesEncoder:
         self._chunk_kind = chunk_kind
         self._include_usage = include_usage
         self._tail: dict[str, Any] = {"usage": None} if include_usage else {}
-
-    def begin(self, job: Job) -> Iterator[bytes]:
-        yield from ()
-
-    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        yield from ()
 
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         return _data({**_head(job, self._chunk_kind), "choices": [delta], **self._tail})

@@ -32,7 +32,7 @@ class CompletionLogprobs:
 
     def __init__(self, tokenizer: ServerTokenizer):
         self._tokenizer = tokenizer
-        self._offset = 0  # the place of the next token in the text
+        self._offset = 0  # characters of the text before the next token
 
     def shape(self, entries: Iterable[TokenLogprobs | int]) -> dict[str, list[Any]]:
         """The entries of the next tokens; of a first token, which has none, the id."""
@@ -79,21 +79,28 @@ class Choice(Protocol):
     def whole(self) -> dict[str, Any]: ...
 
 
-class ChatChoice:
-    def __init__(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader):
-        self._index = index
-        self._tokenizer = tokenizer
+class ReadChoice:
+    """A choice that is made of the pieces of a text."""
+
+    def __init__(self, reader: AnswerReader):
         self._reader = reader
-        self._begun = False
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._logprobs: dict[str, Any] | None = None
         self.finish_reason: str | None = None
 
     @property
     def reasoning_tokens(self) -> int:
         return self._reader.reasoning_tokens
+
+
+class ChatChoice(ReadChoice):
+    def __init__(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader):
+        super().__init__(reader)
+        self._index = index
+        self._tokenizer = tokenizer
+        self._begun = False
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._logprobs: dict[str, Any] | None = None
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         """The role first; then an entry for each piece, the log probabilities with the first one."""
@@ -110,9 +117,9 @@ class ChatChoice:
             self.finish_reason = "tool_calls" if self._calls and ended == "stop" else ended
         if not deltas and (logprobs or ended):
             deltas = [{}]
-        for place, delta in enumerate(deltas):
-            last = place == len(deltas) - 1
-            yield self._entry(delta, logprobs if place == 0 else None, self.finish_reason if last else None)
+        for number, delta in enumerate(deltas):
+            last = number == len(deltas) - 1
+            yield self._entry(delta, logprobs if number == 0 else None, self.finish_reason if last else None)
 
     def whole(self) -> dict[str, Any]:
         content = "".join(self._content)

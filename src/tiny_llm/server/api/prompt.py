@@ -43,55 +43,53 @@ def read_messages(messages: list[Message]) -> list[dict[str, Any]]:
     return [_read(f"messages[{index}]", message) for index, message in enumerate(messages)]
 
 
-def _read(place: str, message: Message) -> dict[str, Any]:
+def _read(path: str, message: Message) -> dict[str, Any]:
     if message.role not in ROLES:
-        raise bad_value(f"{place}.role", f"one of {', '.join(sorted(ROLES))}")
+        raise bad_value(f"{path}.role", f"one of {', '.join(sorted(ROLES))}")
     calls = message.tool_calls
     if calls and message.role != "assistant":
-        raise bad_value(f"{place}.tool_calls", "none in a message that is not the assistant's")
+        raise bad_value(f"{path}.tool_calls", "none in a message that is not the assistant's")
     if message.content is None and message.role != "assistant":  # an answer may consist of calls, or be empty
-        raise bad_value(f"{place}.content", "a text, got null")
+        raise bad_value(f"{path}.content", "a text, got null")
     role = "system" if message.role == "developer" else message.role
     content = message.refusal if message.content is None else message.content
-    read: dict[str, Any] = {"role": role, "content": _text(place, content)}
+    read: dict[str, Any] = {"role": role, "content": _text(path, content)}
     if calls:
-        read["tool_calls"] = [_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
+        read["tool_calls"] = [_call(f"{path}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
     if message.reasoning_content:
         read["reasoning_content"] = message.reasoning_content
     return read
 
 
-def _text(place: str, content: Any) -> str:
+def _text(path: str, content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
     for index, part in enumerate(content):
         if part.type not in ("text", "refusal"):
-            raise unsupported(
-                f"{place}.content[{index}].type", "expected text: this model reads nothing else"
-            )
+            raise unsupported(f"{path}.content[{index}].type", "expected text: this model reads nothing else")
         text = part.text if part.type == "text" else part.refusal
         if text is None:
-            raise bad_value(f"{place}.content[{index}].{part.type}", "a text, got null")
+            raise bad_value(f"{path}.content[{index}].{part.type}", "a text, got null")
         texts.append(text)
     return "".join(texts)
 
 
-def _call(place: str, call: ToolCall) -> dict[str, Any]:
+def _call(path: str, call: ToolCall) -> dict[str, Any]:
     """Templates write the arguments as JSON, so they must be an object here."""
     if call.type != "function":
-        raise bad_value(f"{place}.type", "function")
+        raise bad_value(f"{path}.type", "function")
     try:
         arguments = msgspec.json.decode(call.function.arguments or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _not_json(place) from error
+        raise _not_json(path) from error
     if not isinstance(arguments, dict):
-        raise _not_json(place)
+        raise _not_json(path)
     return {"type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
 
-def _not_json(place: str) -> ApiError:
-    return bad_value(f"{place}.function.arguments", "a JSON object")
+def _not_json(path: str) -> ApiError:
+    return bad_value(f"{path}.function.arguments", "a JSON object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +143,8 @@ def render(
     check_number(fields.messages, settings)
     messages = read_messages(fields.messages)
     # Templates may drop space, and what an answer had before its end of thinking.
-    kept = [message["content"].strip() for message in messages if message["role"] != "assistant"]
-    check_chars("messages", kept, model, settings)
+    texts = [message["content"].strip() for message in messages if message["role"] != "assistant"]
+    check_chars("messages", texts, model, settings)
     if sum(len(message["content"]) for message in messages) > settings.max_prompt_chars:
         raise _too_long("messages", settings.max_prompt_chars)
     if tools is not None and len(msgspec.json.encode(tools)) > settings.max_prompt_chars:

@@ -1,12 +1,13 @@
 """Tools: functions that the model may ask the client to call."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...sampling.grammar import Grammar
 from ..errors import bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
-from .fields import ChatFields, Tool
+from .fields import ChatFields, Function, Tool
 from .grammar import calls_or_json, only_calls, text_and_calls
 
 CHOICES = ("auto", "none", "required")
@@ -28,6 +29,23 @@ def read_tools(fields: ChatFields, model: ServedModel, settings: Settings) -> li
     if not model.takes_tools:
         raise unsupported("tools", "the model's chat template has no tools")
     return tools
+
+
+def functions_of(tools: Sequence[Any] | None, types: Sequence[str | None]) -> list[Tool] | None:
+    """The tools of another interface, which must have one of these types, as those of a chat."""
+    read = []
+    for index, tool in enumerate(tools or ()):
+        if tool.type not in types:
+            sentence = f"expected {types[-1]}: this server has no tools of its own"
+            raise unsupported(f"tools[{index}].type", sentence)
+        arguments = {name: getattr(tool, name) for name in Function.__struct_fields__}
+        read.append(Tool(type="function", function=Function(**arguments)))
+    return read or None
+
+
+def named_function(name: str | None) -> dict[str, Any]:
+    """As `tool_choice` of a chat."""
+    return {"type": "function", "function": {"name": name}}
 
 
 def is_forced(fields: ChatFields) -> bool:
@@ -68,14 +86,14 @@ def _named(choice: dict[str, Any]) -> str:
     return name
 
 
-def _read(place: str, tool: Tool) -> dict[str, Any]:
+def _read(path: str, tool: Tool) -> dict[str, Any]:
     if tool.type != "function":
-        raise bad_value(f"{place}.type", "function")
+        raise bad_value(f"{path}.type", "function")
     function = tool.function
     parameters = function.parameters or {"type": "object", "properties": {}}
     if parameters.get("type", "object") != "object":
-        raise bad_value(f"{place}.function.parameters.type", "object")
+        raise bad_value(f"{path}.function.parameters.type", "object")
     if not isinstance(parameters.get("properties", {}), dict):
-        raise bad_value(f"{place}.function.parameters.properties", "an object")
+        raise bad_value(f"{path}.function.parameters.properties", "an object")
     described = {"name": function.name, "description": function.description or "", "parameters": parameters}
     return {"type": "function", "function": described}

@@ -55,7 +55,7 @@ class EarlyError(ApiError):
 
 @dataclass(slots=True)
 class RequestMemory:
-    """The bytes of all requests: bodies and what they are decoded to, then answers (`Job.memory`)."""
+    """The bytes of all requests: bodies and what they are decoded to, then answers and grammars."""
 
     limit: int
     held: int = 0
@@ -69,24 +69,36 @@ class RequestMemory:
             raise ApiError(503, sentence, code="request_memory_full")
         self.held += size
 
-    def release(self, size: int) -> None:
-        self.held -= size
+
+class Share:
+    """What one request takes of it."""
+
+    def __init__(self, memory: RequestMemory):
+        self._memory = memory
+        self.held = 0
+
+    def hold(self, size: int) -> None:
+        """As `RequestMemory.hold`."""
+        self._memory.hold(size)
+        self.held += size
+
+    def grow(self, size: int) -> None:
+        """Hold more in any case: what is begun goes on, and new requests find less room."""
+        self._memory.held += size
+        self.held += size
+
+    def release(self) -> None:
+        self._memory.held -= self.held
+        self.held = 0
 
 
 @dataclass(slots=True)
 class Body:
-    """The bytes of one request, what they were decoded to, and its part of the memory of all."""
+    """The bytes of one request, what they were decoded to, and its share of the memory."""
 
-    memory: RequestMemory
-    settings: Settings
+    share: Share
     content: bytearray = field(default_factory=bytearray)
     fields: weakref.ref[msgspec.Struct] | None = None
-    held: int = 0
-
-    def hold(self, size: int) -> None:
-        """503 if there is no memory for this now."""
-        self.memory.hold(size)
-        self.held += size
 
     def release(self) -> None:
         """Now, or when the thread that works with it has ended: its client may have gone."""
@@ -98,7 +110,7 @@ class Body:
         if in_use:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.release)
         else:
-            self.memory.release(self.held)
+            self.share.release()
 
 
 @contextlib.asynccontextmanager
@@ -128,23 +140,25 @@ async def body_of(
     length = headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.max_body:
         raise _too_large(settings)
-    body = Body(memory, settings)
+    body = Body(Share(memory))
     try:
-        await _read_in_time(receive, body, client, deadline)
+        await _read_in_time(receive, body, settings, client, deadline)
         size = decoded_size(body.content)
-        if body.held + size > memory.limit:
+        if body.share.held + size > memory.limit:
             raise ApiError(413, "the body has too many values", code="body_too_large")
-        body.hold(size)
+        body.share.hold(size)
         yield body
     finally:
         body.release()
 
 
-async def _read_in_time(receive: Receive, body: Body, client: Client, deadline: Deadline) -> None:
-    seconds = body.settings.body_timeout
+async def _read_in_time(
+    receive: Receive, body: Body, settings: Settings, client: Client, deadline: Deadline
+) -> None:
+    seconds = settings.body_timeout
     try:
         async with asyncio.timeout(seconds):
-            await deadline.limit(client.wait_for(_read(receive, body)))
+            await deadline.limit(client.wait_for(_read(receive, body, settings)))
     except TimeoutError as error:
         sentence = f"the body did not arrive within {seconds:g} s"
         raise ApiError(408, sentence, code="request_timeout", headers=CLOSE) from error
@@ -155,13 +169,13 @@ async def _read_in_time(receive: Receive, body: Body, client: Client, deadline: 
         raise EarlyError(503, error.message, code=error.code, headers=CLOSE, retry=retry) from error
 
 
-async def _read(receive: Receive, body: Body) -> None:
-    content, settings = body.content, body.settings
+async def _read(receive: Receive, body: Body, settings: Settings) -> None:
+    content = body.content
     while (message := await receive())["type"] == "http.request":
         chunk = message.get("body", b"")
         if len(content) + len(chunk) > settings.max_body:
             raise _too_large(settings)
-        body.hold(len(chunk))
+        body.share.hold(len(chunk))
         content += chunk
         if not message.get("more_body"):
             return

@@ -8,11 +8,13 @@ import msgspec
 from ....engine import Event
 from ...errors import ANTHROPIC_PATH, ApiError
 from ...protocols import ServerTokenizer
+from ..chat import ChatEncoder
 from ..job import Job, Usage, encode
+from ..outputs import ReadChoice
 from ..pieces import Added, AnswerReader, Block, Blocks, Closed, Opened, Step
 
 
-class AnthropicEncoder:
+class AnthropicEncoder(ChatEncoder):
     """Of one request for `max_tokens`. It keeps nothing of the messages, which may be large.
 
     edits: the request allows the server to edit the messages.
@@ -29,9 +31,6 @@ class AnthropicEncoder:
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "AnthropicChoice":
         self._choice = AnthropicChoice(reader)
         return self._choice
-
-    def begin(self, job: Job) -> Iterator[bytes]:
-        yield from ()
 
     def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
         yield self.chunk(job, {"type": "message_start", "message": self._message(job, _usage(usage))})
@@ -81,18 +80,13 @@ def _usage(usage: Usage) -> dict[str, int]:
     }
 
 
-class AnthropicChoice:
+class AnthropicChoice(ReadChoice):
     """The content. A block of the answer is a content block."""
 
     def __init__(self, reader: AnswerReader):
-        self._reader = reader
+        super().__init__(reader)
         self._blocks = Blocks()
-        self.finish_reason: str | None = None
         self.end: dict[str, str | None] = {"stop_reason": None, "stop_sequence": None}
-
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._reader.reasoning_tokens
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         pieces, self.finish_reason = self._reader.read(event)
@@ -116,20 +110,24 @@ class AnthropicChoice:
 
 
 def _events(step: Step) -> Iterator[dict[str, Any]]:
-    block, place = step.block, {"index": step.block.index}
+    block, position = step.block, {"index": step.block.index}
     match step:
         case Opened():
-            yield {"type": "content_block_start", **place, "content_block": _content(block, complete=False)}
+            yield {
+                "type": "content_block_start",
+                **position,
+                "content_block": _content(block, complete=False),
+            }
             if block.call is not None:
                 delta = {"type": "input_json_delta", "partial_json": block.call.arguments}
-                yield {"type": "content_block_delta", **place, "delta": delta}
+                yield {"type": "content_block_delta", **position, "delta": delta}
         case Added(_, text) if block.kind == "text":
-            yield {"type": "content_block_delta", **place, "delta": {"type": "text_delta", "text": text}}
+            yield {"type": "content_block_delta", **position, "delta": {"type": "text_delta", "text": text}}
         case Added(_, text):
             delta = {"type": "thinking_delta", "thinking": text}
-            yield {"type": "content_block_delta", **place, "delta": delta}
+            yield {"type": "content_block_delta", **position, "delta": delta}
         case Closed():
-            yield {"type": "content_block_stop", **place}
+            yield {"type": "content_block_stop", **position}
 
 
 def _content(block: Block, *, complete: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ..fields import Count, Fraction, RequestFields, StopString, TopK, TopP
 
@@ -36,7 +36,7 @@ class AnthropicTool(Struct, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}\Z")]
     type: str | None = None
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = field(default=None, name="input_schema")
     strict: bool | None = None
 
 

@@ -3,30 +3,19 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from ...errors import ApiError, bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
 from ..count import count_tokens
-from ..fields import (
-    ChatFields,
-    Function,
-    FunctionCall,
-    Message,
-    ResponseFormat,
-    SchemaFormat,
-    Tool,
-    ToolCall,
-)
+from ..fields import ChatFields, Message, ResponseFormat, ToolCall
 from ..job import Job
+from ..tools import functions_of, named_function
 from .encoder import AnthropicEncoder
 from .fields import (
     AnthropicFields,
     AnthropicMessage,
     AnthropicPrompt,
-    AnthropicTool,
     ContentBlock,
     ResultBlock,
     TextBlock,
@@ -72,7 +61,7 @@ def read_chat(fields: AnthropicPrompt, model: ServedModel, **others: Any) -> Cha
         messages=[*read_system(fields), *messages],
         continue_final_message=final.role == "assistant" and not final.tool_calls,
         response_format=read_format(fields),
-        tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
+        tools=functions_of(fields.tools, (None, "custom")),
         tool_choice=read_tool_choice(fields),
         parallel_tool_calls=not (fields.tool_choice and fields.tool_choice.disable_parallel_tool_use),
         chat_template_kwargs={"enable_thinking": read_thinking(fields, model)},
@@ -85,14 +74,14 @@ def read_format(fields: AnthropicPrompt) -> ResponseFormat | None:
     newer = fields.output_config.format if fields.output_config else None
     if newer is not None and fields.output_format is not None:
         raise bad_value("output_format", "none beside output_config.format")
-    place, form = ("output_config.format", newer) if newer else ("output_format", fields.output_format)
+    path, form = ("output_config.format", newer) if newer else ("output_format", fields.output_format)
     if form is None:
         return None
     if form.type != "json_schema":
-        raise bad_value(f"{place}.type", "json_schema")
+        raise bad_value(f"{path}.type", "json_schema")
     if form.schema is None:
-        raise bad_value(f"{place}.schema", "a JSON schema")
-    return ResponseFormat(type=form.type, json_schema=SchemaFormat(schema=form.schema))
+        raise bad_value(f"{path}.schema", "a JSON schema")
+    return ResponseFormat.of(form.schema)
 
 
 def read_tool_choice(fields: AnthropicPrompt) -> str | dict[str, Any]:
@@ -104,7 +93,7 @@ def read_tool_choice(fields: AnthropicPrompt) -> str | dict[str, Any]:
         case ToolChoice(type="any"):
             return "required"
         case ToolChoice(type="tool", name=str(name)):
-            return {"type": "function", "function": {"name": name}}
+            return named_function(name)
         case _:
             raise bad_value("tool_choice", "auto, none, any, or tool with a name")
 
@@ -129,59 +118,57 @@ def read_system(fields: AnthropicPrompt) -> list[Message]:
 
 def read_messages(fields: AnthropicPrompt) -> Iterator[Message]:
     for index, message in enumerate(fields.messages):
-        place = f"messages[{index}]"
+        path = f"messages[{index}]"
         if message.role not in ("user", "assistant", "system"):
-            raise bad_value(f"{place}.role", "one of user, assistant, system")
+            raise bad_value(f"{path}.role", "one of user, assistant, system")
         if isinstance(message.content, str):
             yield Message(role=message.role, content=message.content)
         else:
-            yield from read_blocks(f"{place}.content", message, message.content)
+            yield from read_blocks(f"{path}.content", message, message.content)
 
 
-def read_blocks(place: str, message: AnthropicMessage, blocks: list[ContentBlock]) -> Iterator[Message]:
+def read_blocks(path: str, message: AnthropicMessage, blocks: list[ContentBlock]) -> Iterator[Message]:
     """Results of tools are messages of their own; text and calls of a turn are one."""
     texts: list[str] = []
     calls: list[ToolCall] = []
     for index, block in enumerate(blocks):
-        where = f"{place}[{index}]"
+        block_path = f"{path}[{index}]"
         match block.type:
             case "text":
-                texts.append(read_texts(where, [block]))
+                texts.append(read_texts(block_path, [block]))
             case "tool_use" if message.role == "assistant":
                 if block.name is None or block.input is None:
-                    raise bad_value(where, "name and input")
-                arguments = msgspec.json.encode(block.input).decode()
-                function = FunctionCall(name=block.name, arguments=arguments)
-                calls.append(ToolCall(function=function))
+                    raise bad_value(block_path, "name and input")
+                calls.append(ToolCall.of(block.name, block.input))
             case "tool_result" if message.role == "user":
-                result = read_result(f"{where}.content", block.content or "")
+                result = read_result(f"{block_path}.content", block.content or "")
                 result = FAILED + result if block.is_error else result
                 yield Message(role="tool", content=result)
             case kind if kind in DROPPED:
                 pass
             case _:
-                raise unread(where, kind)
+                raise unread(block_path, kind)
     if texts or calls:
         yield Message(role=message.role, content="".join(texts), tool_calls=calls or None)
 
 
-def unread(place: str, kind: str) -> ApiError:
+def unread(path: str, kind: str) -> ApiError:
     sentence = UNREAD.get(kind, "expected text or tools")
-    return unsupported(f"{place}.type", f"{sentence}: this model reads text only")
+    return unsupported(f"{path}.type", f"{sentence}: this model reads text only")
 
 
-def read_texts(place: str, content: str | Sequence[TextBlock]) -> str:
+def read_texts(path: str, content: str | Sequence[TextBlock]) -> str:
     if isinstance(content, str):
         return content
     for index, block in enumerate(content):
         if block.type != "text":
-            raise unread(f"{place}[{index}]", block.type)
+            raise unread(f"{path}[{index}]", block.type)
         if block.text is None:
-            raise bad_value(f"{place}[{index}].text", "a text, got null")
+            raise bad_value(f"{path}[{index}].text", "a text, got null")
     return "".join(block.text or "" for block in content)
 
 
-def read_result(place: str, content: str | list[ResultBlock]) -> str:
+def read_result(path: str, content: str | list[ResultBlock]) -> str:
     """A search for tools finds names; the tools themselves are in the request."""
     if isinstance(content, str):
         return content
@@ -191,13 +178,4 @@ def read_result(place: str, content: str | list[ResultBlock]) -> str:
         else block
         for block in content
     ]
-    return read_texts(place, blocks)
-
-
-def read_tool(place: str, tool: AnthropicTool) -> Tool:
-    if tool.type not in (None, "custom"):
-        raise unsupported(f"{place}.type", "expected custom: this server has no tools of its own")
-    function = Function(
-        name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
-    )
-    return Tool(type="function", function=function)
+    return read_texts(path, blocks)

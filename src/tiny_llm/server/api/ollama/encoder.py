@@ -12,6 +12,7 @@ from ...errors import ApiError
 from ...models import Models, ServedModel
 from ...protocols import ServerTokenizer
 from ...settings import Settings
+from ..chat import ChatEncoder
 from ..job import Job, Usage, encode
 from ..outputs import ChatChoice, Choice
 from ..pieces import AnswerReader
@@ -21,7 +22,7 @@ from .fields import ShowFields
 VERSION = "0.12.11"
 
 
-class OllamaEncoder:
+class OllamaEncoder(ChatEncoder):
     """Of one request. The text is in the `message` of a chat, and in `response` otherwise.
 
     Made of the deltas of OpenAI's interface. Durations count from here, in nanoseconds: until the first
@@ -36,12 +37,6 @@ class OllamaEncoder:
 
     def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "TimedChoice":
         return TimedChoice(ChatChoice(index, tokenizer, reader))
-
-    def begin(self, job: Job) -> Iterator[bytes]:
-        yield from ()
-
-    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        yield from ()
 
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         return _line({**self._said(job, delta, delta.get("delta")), "done": False})

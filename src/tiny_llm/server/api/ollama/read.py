@@ -4,22 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from ...errors import bad_value, renaming, unsupported
 from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
 from ..completions import prepare_completion
-from ..fields import (
-    ChatFields,
-    CompletionFields,
-    FunctionCall,
-    Message,
-    ResponseFormat,
-    SchemaFormat,
-    ToolCall,
-)
+from ..fields import ChatFields, CompletionFields, Message, ResponseFormat, ToolCall
 from ..job import Job, new_id
 from ..sampling import context_exceeded
 from .encoder import OllamaEncoder, TimedChoice
@@ -147,12 +137,7 @@ def read_messages(messages: list[OllamaMessage]) -> Iterator[Message]:
     for index, message in enumerate(messages):
         check_images(f"messages[{index}].images", message.images)
         calls = [
-            ToolCall(
-                function=FunctionCall(
-                    name=call.function.name, arguments=msgspec.json.encode(call.function.arguments).decode()
-                ),
-            )
-            for call in message.tool_calls or ()
+            ToolCall.of(call.function.name, call.function.arguments) for call in message.tool_calls or ()
         ]
         yield Message(
             role=message.role,
@@ -181,6 +166,6 @@ def read_format(fields: OllamaFields) -> ResponseFormat | None:
         case "json":
             return ResponseFormat(type="json_object")
         case dict() as schema:
-            return ResponseFormat(type="json_schema", json_schema=SchemaFormat(schema=schema))
+            return ResponseFormat.of(schema)
         case _:
             raise bad_value("format", "json or a JSON schema")

@@ -9,15 +9,16 @@ import msgspec
 from ....engine import Event
 from ...errors import ApiError
 from ...protocols import ServerTokenizer
+from ..chat import ChatEncoder
 from ..job import Job, Usage, encode
-from ..outputs import chat_logprobs
+from ..outputs import ReadChoice, chat_logprobs
 from ..pieces import AnswerReader, Block, Blocks, Closed, Content, Opened, Step
 from .fields import ResponseFields
 
 PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
-class ResponseEncoder:
+class ResponseEncoder(ChatEncoder):
     """Of one request. Events are numbered, so an encoder is for one answer only.
 
     repeated: what the answer repeats of the request, as JSON: as objects it would take far more memory.
@@ -37,9 +38,6 @@ class ResponseEncoder:
     def begin(self, job: Job) -> Iterator[bytes]:
         for kind in ("response.created", "response.in_progress"):
             yield self.chunk(job, {"type": kind, "response": self._response(job, "in_progress", None)})
-
-    def started(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        yield from ()
 
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
         event = {"type": delta["type"], "sequence_number": self._number, **delta}
@@ -110,22 +108,17 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-class ResponseChoice:
+class ResponseChoice(ReadChoice):
     """The output items. A block of the answer is an item, of one part."""
 
     def __init__(self, tokenizer: ServerTokenizer, reader: AnswerReader):
+        super().__init__(reader)
         self._tokenizer = tokenizer
-        self._reader = reader
         self._blocks = Blocks()
         self._ids: list[str] = []
         self._new: list[dict[str, Any]] = []  # log probabilities of tokens whose text has not been sent
         self._logprobs: dict[int, list[dict[str, Any]]] = {}  # of the texts, by the index of their block
-        self.finish_reason: str | None = None
         self._cut: Block | None = None  # what has no end of its own
-
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._reader.reasoning_tokens
 
     def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
         pieces, self.finish_reason = self._reader.read(event)
@@ -154,40 +147,40 @@ class ResponseChoice:
         block = step.block
         if isinstance(step, Opened):
             self._ids.append(f"{PREFIXES[block.kind]}_{secrets.token_hex(16)}")
-        place = {"item_id": self._ids[block.index], "output_index": block.index}
+        position = {"item_id": self._ids[block.index], "output_index": block.index}
         item = {"output_index": block.index, "item": self._item(block, "in_progress")}
         match step:
             case Opened():
                 yield {"type": "response.output_item.added", **item}
                 if block.kind == "text":
                     part = {"content_index": 0, "part": _part("", [])}
-                    yield {"type": "response.content_part.added", **place, **part}
+                    yield {"type": "response.content_part.added", **position, **part}
             case Closed():
-                yield from self._ends(block, place)
+                yield from self._ends(block, position)
                 item["item"] = self._ended(block)
                 yield {"type": "response.output_item.done", **item}
             case _:
-                place["content_index"] = 0
+                position["content_index"] = 0
                 if block.kind == "text":
                     logprobs = {"logprobs": self._taken(block)}
-                    yield {"type": "response.output_text.delta", **place, "delta": step.text, **logprobs}
+                    yield {"type": "response.output_text.delta", **position, "delta": step.text, **logprobs}
                 else:
-                    yield {"type": "response.reasoning_text.delta", **place, "delta": step.text}
+                    yield {"type": "response.reasoning_text.delta", **position, "delta": step.text}
 
-    def _ends(self, block: Block, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _ends(self, block: Block, position: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if block.call is not None:
             written = block.call.arguments
-            yield {"type": "response.function_call_arguments.delta", **place, "delta": written}
+            yield {"type": "response.function_call_arguments.delta", **position, "delta": written}
             done = {"name": block.call.name, "arguments": written}
-            yield {"type": "response.function_call_arguments.done", **place, **done}
+            yield {"type": "response.function_call_arguments.done", **position, **done}
             return
-        place = {**place, "content_index": 0}
+        position = {**position, "content_index": 0}
         if block.kind == "reasoning":
-            yield {"type": "response.reasoning_text.done", **place, "text": block.text}
+            yield {"type": "response.reasoning_text.done", **position, "text": block.text}
             return
         logprobs = self._logprobs.get(block.index, [])
-        yield {"type": "response.output_text.done", **place, "text": block.text, "logprobs": logprobs}
-        yield {"type": "response.content_part.done", **place, "part": _part(block.text, logprobs)}
+        yield {"type": "response.output_text.done", **position, "text": block.text, "logprobs": logprobs}
+        yield {"type": "response.content_part.done", **position, "part": _part(block.text, logprobs)}
 
     def _taken(self, block: Block) -> list[dict[str, Any]]:
         """The new log probabilities, which are those of this text."""

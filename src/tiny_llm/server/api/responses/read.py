@@ -7,20 +7,11 @@ from ...models import ServedModel
 from ...settings import Settings
 from ..chat import prepare_chat
 from ..count import count_tokens
-from ..fields import (
-    ChatFields,
-    Function,
-    FunctionCall,
-    Message,
-    Part,
-    ResponseFormat,
-    SchemaFormat,
-    Tool,
-    ToolCall,
-)
+from ..fields import ChatFields, Message, Part, ResponseFormat, ToolCall
 from ..job import Job
+from ..tools import functions_of, named_function
 from .encoder import ResponseEncoder, repeat
-from .fields import FunctionTool, Item, ResponseFields, ResponsePart
+from .fields import Item, ResponseFields, ResponsePart
 
 TEXT_PARTS = ("input_text", "output_text", "text")
 LOGPROBS = "message.output_text.logprobs"
@@ -78,7 +69,8 @@ def read_chat(fields: ResponseFields, model: ServedModel) -> ChatFields:
         seed=fields.seed,
         stream=fields.stream,
         response_format=read_format(fields),
-        tools=[read_tool(f"tools[{i}]", tool) for i, tool in enumerate(fields.tools or [])] or None,
+        # `strict` is true by default at OpenAI; clients that leave it out do not ask for more than we do.
+        tools=functions_of(fields.tools, ("function",)),
         tool_choice=read_tool_choice(fields),
         parallel_tool_calls=fields.parallel_tool_calls,
         chat_template_kwargs={"enable_thinking": wants_thinking(fields, model)},
@@ -109,37 +101,36 @@ def read_messages(fields: ResponseFields) -> list[Message]:
     return messages
 
 
-def read_item(place: str, item: Item) -> Message | None:
+def read_item(path: str, item: Item) -> Message | None:
     """The message of an item; None for reasoning of earlier turns, which templates drop."""
     match item.type:
         case "message":
             if item.role is None:
-                raise bad_value(f"{place}.role", "a value, got none")
+                raise bad_value(f"{path}.role", "a value, got none")
             if item.content is None:
-                raise bad_value(f"{place}.content", "a text, got null")
-            return Message(role=item.role, content=read_parts(f"{place}.content", item.content))
+                raise bad_value(f"{path}.content", "a text, got null")
+            return Message(role=item.role, content=read_parts(f"{path}.content", item.content))
         case "function_call":
             if item.name is None or item.arguments is None:
-                raise bad_value(place, "name and arguments")
-            call = ToolCall(function=FunctionCall(name=item.name, arguments=item.arguments))
-            return Message(role="assistant", tool_calls=[call])
+                raise bad_value(path, "name and arguments")
+            return Message(role="assistant", tool_calls=[ToolCall.of(item.name, item.arguments)])
         case "function_call_output":
             if item.output is None:
-                raise bad_value(f"{place}.output", "a text, got null")
-            content = read_parts(f"{place}.output", item.output)
+                raise bad_value(f"{path}.output", "a text, got null")
+            content = read_parts(f"{path}.output", item.output)
             return Message(role="tool", content=content)
         case "reasoning":
             return None
         case _:
-            raise unsupported(f"{place}.type", "this server has messages, functions and reasoning only")
+            raise unsupported(f"{path}.type", "this server has messages, functions and reasoning only")
 
 
-def read_parts(place: str, content: str | list[ResponsePart]) -> str | list[Part]:
+def read_parts(path: str, content: str | list[ResponsePart]) -> str | list[Part]:
     if isinstance(content, str):
         return content
     for index, part in enumerate(content):
         if part.type not in TEXT_PARTS:
-            raise unsupported(f"{place}[{index}].type", "expected text: this model reads nothing else")
+            raise unsupported(f"{path}[{index}].type", "expected text: this model reads nothing else")
     return [Part(type="text", text=part.text) for part in content]
 
 
@@ -147,23 +138,10 @@ def read_tool_choice(fields: ResponseFields) -> str | dict[str, Any] | None:
     """A named function has its name one level further out than in a chat."""
     choice = fields.tool_choice
     if isinstance(choice, dict) and choice.get("type") == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        return named_function(choice.get("name"))
     return choice
 
 
 def read_format(fields: ResponseFields) -> ResponseFormat | None:
     form = fields.text.format if fields.text else None
-    if form is None:
-        return None
-    schema = SchemaFormat(schema=form.schema)
-    return ResponseFormat(type=form.type, json_schema=schema)
-
-
-def read_tool(place: str, tool: FunctionTool) -> Tool:
-    if tool.type != "function":
-        raise unsupported(f"{place}.type", "expected function: this server has no tools of its own")
-    # `strict` is true by default at OpenAI; clients that leave it out do not ask for more than we do.
-    function = Function(
-        name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict
-    )
-    return Tool(type="function", function=function)
+    return None if form is None else ResponseFormat.of(form.schema, form.type)
