@@ -21,7 +21,7 @@ NO_LOOKUP, NO_DRAFT, FREE = "ours, no lookup", "ours, no draft model", "ours, no
 SUITES = (
     "model attention kernels layers peers serving "
     "primitives training prefill crossover decode packed flashtile "
-    "schedules gpu scheduler engine threads"
+    "schedules gpu scheduler scaling engine threads ranks"
 ).split()
 
 

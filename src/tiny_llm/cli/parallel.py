@@ -56,10 +56,10 @@ def check_models(options: argparse.Namespace, number: int) -> None:
 
 
 def start(
-    options: argparse.Namespace, group: Group | None, dtype: mx.Dtype
+    options: argparse.Namespace, group: Group | None, name: str, dtype: mx.Dtype
 ) -> tuple[Ranks | None, Leader | None]:
-    """The other processes of the options' model, which load their shares of it."""
+    """The other processes of a model, which load their shares of it."""
     if group is None:
         return None, None
     offline = bool(options.offline)
-    return start_ranks(group, options.model, dtype_name(dtype), offline=offline, threads=options.threads)
+    return start_ranks(group, name, dtype_name(dtype), offline=offline, threads=options.threads)

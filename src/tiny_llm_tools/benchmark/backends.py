@@ -7,10 +7,14 @@ from typing import Any
 
 import mlx.core as mx
 
+from tiny_llm.engine import EngineRequest
+from tiny_llm.engine.requests import engine_for, request_length
 from tiny_llm.generation.defaults import prefill_chunk
+from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.protocols import has_kv_cache
 from tiny_llm.generation.sequence import SequenceState, next_logits
 from tiny_llm.generation.tokens import TokenSampler, cached_tokens, full_context_tokens, token_id
+from tiny_llm.sampling.params import Sampling
 
 from .requests import BenchRequest
 
@@ -47,6 +51,22 @@ def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
             last = sequence.prefill(prompt, prefill_chunk())[0]
             mx.eval(last)
             return last
+
+    return BenchBackend(name, generate, logits)
+
+
+def engine_backend(name: str, llm: LoadedModel) -> BenchBackend:
+    """A model in an engine, which is the only way to run one that is divided among processes."""
+
+    def generate(request: BenchRequest) -> Iterator[int]:
+        sampling = Sampling(max_tokens=request.output_tokens, ignore_eos=True)
+        wanted = EngineRequest(prompt_ids=request.prompt, sampling=sampling)
+        with engine_for(llm, [request_length(wanted)]) as engine:
+            for event in engine.submit(wanted):
+                yield from event.token_ids
+
+    def logits(request: BenchRequest) -> mx.array:
+        raise NotImplementedError  # there is no second backend to compare with
 
     return BenchBackend(name, generate, logits)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from tiny_llm.cli import arguments, summary
+from tiny_llm.cli import arguments, parallel, summary
 from tiny_llm.cli.build_backend import (
+    as_refusal,
     build_stage,
     choose_flash,
     describe,
@@ -24,10 +25,12 @@ from tiny_llm.cli.mlx_lm_backend import check_mlx_lm, mlx_lm_model
 from tiny_llm.cli.output_files import check_writable, output_file, svg_file, write_whole
 from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.cli.streams import print_stderr
+from tiny_llm.distributed.leader import Leader
+from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.loading import Checkpoint, LoadError, Progress, find_folder, load
 from tiny_llm.runtime.installation import check_installation
 
-from ..benchmark.backends import BenchBackend, mlx_lm_backend, tiny_llm_backend
+from ..benchmark.backends import BenchBackend, engine_backend, mlx_lm_backend, tiny_llm_backend
 from ..benchmark.pictures import NoPlottingLibrary, check_plotting, rates_picture
 from ..benchmark.rates import TOLERANCE, largest_difference, measure
 from ..benchmark.report import results, table
@@ -64,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser, None, f"{DEFAULT_MODEL} if on this machine, else random:{DEFAULT_MODEL}")
     arguments.add_solution(parser)
     arguments.add_machine(parser)
+    parallel.add_arguments(parser)
     group = parser.add_argument_group("workload")
     for name, what in (
         ("num_seqs", "number of requests"),
@@ -115,12 +119,17 @@ def run(options: argparse.Namespace) -> int:
     with_mlx = "mlx" in (options.solution, options.compare)
     dtype = (mlx_lm_dtype if with_mlx else choose_dtype)(options.dtype, device)
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
-    with ProgressBar() as progress:
-        checkpoint = load_checkpoint(options, progress)
+    name = model_name(options)
+    with ProgressBar() as progress, as_refusal():
+        ranks, leader = parallel.start(options, parallel.group_of(options), name, dtype)
+        checkpoint = load(name, offline=options.offline, progress=progress, ranks=ranks)
         requests = make_requests(checkpoint, sizes, options.seed)
-        backends = make_backends(options, checkpoint, dtype, progress)
+        if leader is None:
+            backends = make_backends(options, checkpoint, dtype, progress)
+        else:
+            backends = [ranks_backend(options, checkpoint, dtype, leader)]
         progress("comparing the logits", 0, None)
-        differences = largest_difference(backends, requests[0])
+        differences = largest_difference(backends, requests[0]) if len(backends) > 1 else {}
         for name, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
                 raise Failure(
@@ -158,12 +167,16 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse flags that contradict each other."""
     if options.solution == "mlx":
-        refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "threads")
+        refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "threads", *parallel.NAMES)
         if options.compare:
             raise Refusal("--compare: measures tiny_llm; leave out --solution mlx, and use --compare mlx")
     if options.compare and options.enable_flash_attn is not None:
         given = flash_flag(options.enable_flash_attn)
         raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
+    group = parallel.group_of(options)
+    if group is not None and (options.loader or options.compare):
+        other = "--compare" if options.compare else "--loader"
+        raise Refusal(f"--{group.argument.replace('_', '-')}: cannot be combined with {other}")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
             f"--compare: {options.loader} has one kind of attention; use {WITH_FLASH_SWITCH}, which has both"
@@ -181,9 +194,9 @@ def choose_sizes(options: argparse.Namespace, defaults: Sizes) -> Sizes:
     return sizes
 
 
-def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoint:
+def model_name(options: argparse.Namespace) -> str:
     """The model of the flags. The default is never downloaded: random weights run at the same speed."""
-    name = options.model
+    name: str | None = options.model
     if name is None:
         name = DEFAULT_MODEL
         try:
@@ -195,7 +208,7 @@ def load_checkpoint(options: argparse.Namespace, progress: Progress) -> Checkpoi
                 f"--model {DEFAULT_MODEL} downloads it, --model tiny is quicker"
             )
             print_stderr(f"{options.program}: {sentence}")
-    return load(name, offline=options.offline, progress=progress)
+    return name
 
 
 def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[BenchRequest]:
@@ -214,6 +227,19 @@ def require_plotting() -> None:
         check_plotting()
     except NoPlottingLibrary as error:
         raise Failure(f"--plot: {error}") from error
+
+
+def ranks_backend(
+    options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, leader: Leader
+) -> BenchBackend:
+    """The model that this process and others have a share of."""
+    loader = LOADERS[DEFAULT_LOADER]
+    model = build_stage(checkpoint, loader, choose_flash(loader, options.enable_flash_attn), dtype)
+    leader.wait_until_ready()
+    context = checkpoint.config.max_position_embeddings
+    device = choose_device(options.device)
+    llm = LoadedModel(checkpoint.name, model, checkpoint.tokenizer, device, context, leader=leader)
+    return engine_backend(f"{model.ranks.size} ranks", llm)
 
 
 def make_backends(
