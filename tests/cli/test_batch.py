@@ -14,7 +14,7 @@ from tiny_llm.cli.exit_codes import REFUSED
 from tiny_llm.cli.questions.built_in_prompts import PROMPTS
 from tiny_llm.engine import Engine
 from tiny_llm.engine import requests as engine_requests
-from tiny_llm.engine import steps as engine_steps
+from tiny_llm.engine import runner as engine_runner
 from tiny_llm.models.packed import packed_logits
 
 from .conftest import Run
@@ -35,7 +35,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         seen.append(step.counts)
         return packed_logits(model, step, *rest)
 
-    monkeypatch.setattr(engine_steps, "packed_logits", recorded)
+    monkeypatch.setattr(engine_runner, "packed_logits", recorded)
     return seen
 
 
@@ -125,7 +125,7 @@ def test_pages_are_made_when_they_are_used(
         made.append(PagedStorage(*sizes))
         return made[-1]
 
-    monkeypatch.setattr(engine_steps, "PagedStorage", make)
+    monkeypatch.setattr(engine_runner, "PagedStorage", make)
     assert run("batch", "--json", "--max-seq-len", "2048", "--batch-size", "4", *CPU).code == 0
     (engine,), (storage,) = engines, made
     assert engine.pool.tokens >= 4 * 2048
@@ -147,7 +147,7 @@ def test_batch_invariance_is_asked_of_the_engine(run: Run, engines: list[Engine]
     flags = ("--json", "--input", str(questions), *SHORT, "--dtype", "bfloat16", *CPU, "--batch-invariant")
     few, many = (run("batch", *flags, "--batch-size", size).record["answers"] for size in ("1", "3"))
     assert few == many
-    assert [engine._batch_invariant for engine in engines] == [True, True]
+    assert [engine._options["batch_invariant"] for engine in engines] == [True, True]
 
 
 def test_batch_invariance_that_cannot_be_kept_is_refused(run: Run, tmp_path: Path) -> None:

@@ -238,6 +238,9 @@ def test_every_flag_has_a_test() -> None:
         "--enable-thinking",
         "--draft-model",
         "--json-schema",
+        "--tensor-parallel",  # tests/distributed
+        "--pipeline-parallel",
+        "--hostfile",
     }
     assert flags == set(ACTING) | elsewhere
 
