@@ -1,6 +1,8 @@
 """Options for a model that is divided among several processes."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import mlx.core as mx
 from ..checks.arrays import dtype_name
 from ..distributed.launch import Group, read_group, start_ranks
 from ..distributed.leader import Leader
-from ..errors import ArgumentError
+from ..errors import RefusedArgument
 from ..runtime.ranks import Ranks
 from .arguments import integer
 from .exit_codes import Refusal
@@ -41,11 +43,8 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
 
 def group_of(options: argparse.Namespace) -> Group | None:
     """The group that the options ask for; None for a single process."""
-    try:
+    with naming_flags():
         return read_group(*(getattr(options, name, None) for name in NAMES))
-    except ArgumentError as error:
-        argument, dot, place = error.argument.partition("[")
-        raise Refusal(f"--{argument.replace('_', '-')}{dot}{place}: {error.reason}") from error
 
 
 def check_models(options: argparse.Namespace, number: int) -> None:
@@ -62,4 +61,17 @@ def start(
     if group is None:
         return None, None
     offline = bool(options.offline)
-    return start_ranks(group, name, dtype_name(dtype), offline=offline, threads=options.threads)
+    with naming_flags():
+        return start_ranks(group, name, dtype_name(dtype), offline=offline, threads=options.threads)
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Turn an error about an argument of this module into a Refusal that names the flag."""
+    try:
+        yield
+    except RefusedArgument as error:
+        name, bracket, rest = error.argument.partition("[")
+        if name not in NAMES:
+            raise
+        raise Refusal(f"--{name.replace('_', '-')}{bracket}{rest}: {error.reason}") from error

@@ -141,7 +141,8 @@ def run(options: argparse.Namespace) -> int:
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
     """Load a model and start its engine, which then has computed something: no request is the first."""
     offline = bool(options.offline)
-    llm = LLM(model, offline=offline, progress=progress, **parallel.given(options))
+    with parallel.naming_flags():
+        llm = LLM(model, offline=offline, progress=progress, **parallel.given(options))
     given = {name: value for name in ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
     if options.draft_model is not None:
         given["draft"] = LLM(options.draft_model, offline=offline, progress=progress)

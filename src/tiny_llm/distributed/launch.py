@@ -11,9 +11,12 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import mlx.core as mx
 
 from ..errors import ArgumentError, RankLost, UnsupportedError
 from ..runtime.extension import load_extension
@@ -115,8 +118,11 @@ def start_ranks(
     if Ranks.joined:
         raise UnsupportedError("", group.argument, group.size, "one model on several ranks in a process")
     hosts = group.hosts or (Host("localhost", "127.0.0.1"),) * group.size
+    here = sum(host.is_here for host in hosts)
+    if device == "gpu" and here > mx.device_count(mx.gpu):
+        expected = f"at most {mx.device_count(mx.gpu)}, the GPUs of this machine"
+        raise ArgumentError("", group.argument, group.size, expected)
     if device == "cpu":
-        here = sum(host.is_here for host in hosts)
         threads = (
             threads
             or os.environ.get("TINY_LLM_THREADS")
@@ -127,7 +133,7 @@ def start_ranks(
     processes: dict[int, RankProcess] = {}
     try:
         for rank in range(1, group.size):
-            processes[rank] = _start(rank, hosts[rank], leader)
+            processes[rank] = _start(rank, hosts, leader)
         said = leader.accept(processes)
         for rank, greeting in said.items():
             if greeting.get("version") != version():
@@ -161,9 +167,14 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _start(rank: int, host: Host, leader: Leader) -> subprocess.Popen[bytes]:
+def _start(rank: int, hosts: Sequence[Host], leader: Leader) -> subprocess.Popen[bytes]:
     """The process of a rank; it reads the token from standard input, which nobody else can see."""
-    command = [sys.executable, "-m", FOLLOWER, leader.address, str(rank), host.ip]
+    host = hosts[rank]
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if host.is_here else [""]
+    place = [other.ssh for other in hosts[:rank]].count(host.ssh)  # among the ranks of its machine
+    gpu = str(place) if gpus == [""] else gpus[place % len(gpus)]
+    command = ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
+    command += [sys.executable, "-m", FOLLOWER, leader.address, str(rank), host.ip]
     if not host.is_here:
         line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
         command = ["ssh", "-o", "BatchMode=yes", host.ssh, line]
