@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import pytest
 
-from tiny_llm.cli import run_command
+from tiny_llm.cli import batch, run_command
+from tiny_llm.cli.batch_file import application
 from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.loading.find import EMBEDDED
 
@@ -74,3 +75,14 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def embedded_copy(tmp_path: Path) -> Path:
     """The embedded model as a folder that a test may change."""
     return Path(shutil.copytree(EMBEDDED, tmp_path / "copy"))
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if `batch` loads a model."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(application, "build_tiny_llm_backend", refuse)
+    monkeypatch.setattr(batch, "build_tiny_llm_backend", refuse)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.cli import batch
 from tiny_llm.cli.exit_codes import INTERRUPTED, REFUSED
 from tiny_llm.loading.tokenizer.chat_template import MAX_TEXT_CHARS
 
@@ -21,16 +20,6 @@ from .terminal import PATIENCE, environment
 
 SUM, NAME = "What is 7 + 5?", "Who are you?"
 SHORT = ("--max-seq-len", "60")
-
-
-@pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails if a model is loaded."""
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr(batch, "build_tiny_llm_backend", refuse)
 
 
 def written(path: Path) -> list[dict[str, Any]]:

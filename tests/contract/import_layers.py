@@ -35,6 +35,8 @@ ENTRIES = {"kv_cache", "paged_kv_cache", "__init__", "__main__"}
 LATE_IMPORTS = {
     ("__init__", "runtime.version"): "reads pyproject.toml, which only __version__ needs",
     ("__main__", "cli"): "Ctrl-C during these imports ends the program without a traceback",
+    ("cli.batch", "cli.batch_file.job"): "only a file of requests needs the packages of the extra `serve`",
+    ("cli.batch_file.job", "cli.batch_file.cluster"): "only --ray needs those of the extra `ray`",
     ("cli.serve", "server.logs"): "only `serve` needs the packages of the extra `serve`",
     ("cli.serve", "server.run"): "only `serve` needs the packages of the extra `serve`",
     (

@@ -95,3 +95,11 @@ def test_serve_divides_one_model_only(capsys) -> None:
     flags = ["--model", "tiny", "--model", "random:qwen2-0.5b", "--tensor-parallel", "2"]
     assert main(["serve", *flags]) == 2
     assert "--tensor-parallel: divides one --model only" in capsys.readouterr().err
+
+
+def test_batch_takes_one_of_ranks_and_ray(tmp_path, capsys) -> None:
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once"}}
+    (tmp_path / "in.jsonl").write_text(json.dumps(request) + "\n")
+    flags = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    assert main(["batch", *flags, "--ray", "--tensor-parallel", "2"]) == 2
+    assert "--tensor-parallel: cannot be combined with --ray" in capsys.readouterr().err

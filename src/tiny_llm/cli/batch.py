@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from ..engine import EngineRequest
 from ..engine.batch import answer_all, check_list_invariant
+from ..engine.sizes import MAX_RUNNING
 from ..errors import AnswerError, ArgumentError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
 from ..generation.messages import build_messages
@@ -17,20 +18,23 @@ from ..generation.result import Result
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from ..sampling.params import Sampling
-from . import arguments, summary
+from . import arguments, parallel, summary
 from .backends import CourseBackend, OurBackend
+from .batch_file.cluster_options import add_cluster, refuse_cluster
 from .build_backend import build_tiny_llm_backend, check_raw
 from .exit_codes import Failure, Refusal
+from .extras import optional_packages
 from .loaders import LOADERS
 from .output_files import output_file, print_json
 from .progress import ProgressBar, dimmed
-from .questions.batch_input import BUILT_IN, FLAG, Question, read_questions, refuse_lines
+from .questions.batch_input import BUILT_IN, FLAG, Question, is_batch_file, read_questions, refuse_lines
 from .questions.batch_output import EarlierAnswers, as_record, check_output, write_line
 from .streams import print_stderr
 
 DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
 --batch-size answers are generated together, and when one ends, the next question takes its place. Each
-answer is printed or written when it is complete."""
+answer is printed or written when it is complete. The file may also be one of OpenAI's batch API: then the
+answers are those of `tiny-llm serve`, and the same command continues an interrupted run."""
 TASK = "answering"
 
 
@@ -38,12 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("questions and answers")
     group.add_argument(
         FLAG, type=arguments.nonblank_text, metavar="FILE",
-        help="one question per line, or one JSON object per line with prompt or messages and optionally id "
-        "and max_tokens; - reads standard input (default: sixteen built-in questions)",
+        help="one question per line, or one JSON object per line: with prompt or messages and optionally id "
+        "and max_tokens, or a request with custom_id, method, url and body as in OpenAI's batch API; - reads "
+        "standard input (default: sixteen built-in questions)",
     )  # fmt: skip
     group.add_argument(
         "--output", type=output_file, metavar="FILE",
-        help="append each complete answer to this file as a line of JSON; the file must be new or empty",
+        help="append each complete answer to this file as a line of JSON; it must be new or empty, except "
+        "with requests",
     )  # fmt: skip
     group.add_argument(
         "--resume", action="store_true",
@@ -54,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_json(parser, "print one JSON object: totals, and the answers unless --output is given")
     arguments.add_model(parser)
     arguments.add_machine(parser)
+    parallel.add_arguments(parser)
     arguments.add_conversation(parser)
     group = parser.add_argument_group("batch")
     group.add_argument(
@@ -65,8 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_loader(group, [stage for stage in LOADERS.values() if stage.has_cache])
     group.add_argument(
-        "--batch-size", type=arguments.integer(1), default=BATCH_SIZE, metavar="N",
-        help="maximum number of answers generated together (default: %(default)s)",
+        "--batch-size", type=arguments.integer(1), metavar="N",
+        help="maximum number of answers generated together "
+        f"(default: {BATCH_SIZE}; for a file of requests {MAX_RUNNING}, on each engine)",
     )  # fmt: skip
     group.add_argument(
         "--prefill-step", type=arguments.integer(1), metavar="N",
@@ -78,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"maximum length of prompt and answer together, in tokens (default: {BATCH_MAX_SEQ_LEN})",
     )  # fmt: skip
     arguments.add_batch_invariant(group, "questions")
+    add_cluster(parser)
     parser.set_defaults(draft_model=None)
 
 
@@ -92,6 +101,12 @@ def not_mlx(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Print or write each answer when it is complete, then the statistics; or everything as JSON."""
+    if options.input is not None and is_batch_file(options.input):
+        with optional_packages("serve"):
+            from .batch_file.job import run as run_batch_file
+        return run_batch_file(options)
+    refuse_cluster(options, "needs an --input of requests, with custom_id, method, url and body")
+    options.batch_size = options.batch_size or BATCH_SIZE
     check_raw(options)
     questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
     if options.raw:
