@@ -1,4 +1,4 @@
-"""Pages and pictures from the records: benchmarks.md, machines, gpu.md, schedules.md and scheduler.md."""
+"""Pages and pictures from the records: benchmarks.md, machines, and tables of pages beside it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from benches.report.latencies import bars
 from benches.report.model_rates import model_rates
 from benches.report.primitives import gpu_page
 from benches.report.roofline import roofline
+from benches.report.scaling import scaling_page, scaling_picture
 from benches.report.scheduler import scheduler_page
 from benches.report.schedules import schedules_page
 from benches.report.serving import page as serving_page
@@ -25,6 +26,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCS = RESULTS.parents[1] / "docs"
 PRIMITIVES = RESULTS / "primitives.json"  # counts, which are the same on all machines
 SCHEDULES = RESULTS / "schedules.json"  # counts, too
+SCALING = RESULTS / "scaling.json"  # simulated, and measured on one machine
 SCHEDULER = RESULTS / "scheduler.json"  # likewise, and the times of one machine
 MEASURED_ON_A_GPU = RESULTS / "gpu-h100.json"
 # Sections of a machine's page in this order, by the name of the record.
@@ -112,8 +114,8 @@ def front_page(text: str, machines: dict[str, dict[str, Record]]) -> str:
 
 def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]:
     """The texts of all pages, by path."""
-    names = ("benchmarks.md", "gpu.md", "schedules.md", "scheduler.md")
-    front, gpu, schedules, scheduler = (docs / name for name in names)
+    names = ("benchmarks.md", "gpu.md", "schedules.md", "scheduler.md", "scaling.md")
+    front, gpu, schedules, scheduler, scaling = (docs / name for name in names)
     texts = {
         docs / "benchmarks" / f"{name}.md": machine_page(name, found) for name, found in machines.items()
     }
@@ -126,6 +128,8 @@ def pages(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, str]
         texts[schedules] = schedules_page(schedules.read_text(), json.loads(SCHEDULES.read_text()))
     if scheduler.exists():
         texts[scheduler] = scheduler_page(scheduler.read_text(), json.loads(SCHEDULER.read_text()))
+    if scaling.exists():
+        texts[scaling] = scaling_page(scaling.read_text(), json.loads(SCALING.read_text()))
     return texts
 
 
@@ -141,6 +145,7 @@ def pictures(machines: dict[str, dict[str, Record]], docs: Path) -> dict[Path, s
     peers = {machine: records["peers"] for machine, records in machines.items() if "peers" in records}
     if peers:
         drawn[folder / "models.svg"] = model_rates(peers)
+    drawn[folder / "scaling.svg"] = scaling_picture(json.loads(SCALING.read_text()))
     if ATTENTION_MACHINE in machines:
         record = machines[ATTENTION_MACHINE]["attention"]
         drawn[folder / "attention.svg"] = shares(record, ATTENTION_GROUPS)

@@ -97,7 +97,9 @@ class LLM(LoadedModel):
             ranks, leader = None, None
             if group is not None:
                 cores = None if threads is None else str(threads)
-                ranks, leader = start_ranks(group, names[0], self.dtype, offline=offline, threads=cores)
+                ranks, leader = start_ranks(
+                    group, names[0], self.dtype, offline=offline, threads=cores, progress=progress
+                )
             loaded = [
                 load_for_answers(each, precision, offline=offline, progress=progress, ranks=shared)
                 for each, shared in zip(names, (ranks, None), strict=False)  # the small model is here whole

@@ -63,12 +63,47 @@ def test_a_stranger_is_not_taken_for_a_rank(monkeypatch: pytest.MonkeyPatch) -> 
     leader = Leader("127.0.0.1", 2)
     host, port = leader.address.split(":")
     strangers = []
-    for greeting in ({"token": "guessed", "rank": 1}, {"rank": 1}, {"token": leader.token, "rank": 7}):
+    guesses = [
+        json_frame(Kind.HELLO, {"token": "guessed", "rank": 1}),
+        json_frame(Kind.HELLO, {"token": "é", "rank": 1}),
+        json_frame(Kind.HELLO, {"token": leader.token, "rank": 7}),
+        json_frame(Kind.READY, {"token": leader.token, "rank": 1}),
+        Frame(Kind.HELLO, b"[" * 4000),
+        Frame(Kind.HELLO, b" " * 5000),
+        Frame(Kind.HELLO, b"1"),
+    ]
+    for guess in guesses:
         stranger = socket.create_connection((host, int(port)))
-        write_frame(stranger, json_frame(Kind.HELLO, greeting))
+        write_frame(stranger, guess)
         strangers.append(stranger)
     with pytest.raises(RankLost, match="rank 1 has not connected within 1 s"):
         leader.accept({})
+    leader.close()
+
+
+def test_a_byte_now_and_then_is_no_greeting() -> None:
+    one, other = socket.socketpair()
+    one.sendall(HEADER.pack(100, Kind.HELLO) + b"{")
+    with pytest.raises(TimeoutError):
+        read_frame(other, deadline=0.0)
+
+
+def test_a_follower_that_stays_behind_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(leader_module.time, "monotonic", lambda: now[0])
+    leader = Leader("127.0.0.1", 2)
+    leader._sent = 5
+    assert leader._slowness(1, 5) is None
+    leader._sent = 6
+    now[0] += 500
+    assert leader._slowness(1, 5) is None  # a long step
+    leader._sent = 7
+    assert leader._slowness(1, 5) is None  # its sign of life may have been on its way
+    now[0] += 9
+    assert leader._slowness(1, 5) == "has not finished a step within 8 s"
+    assert leader._slowness(1, 6) is None
+    now[0] += 601
+    assert leader._slowness(1, 6) == "has not finished a step within 600 s"
     leader.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm import LLM
+from tiny_llm import LLM, LoadError
 
 from ..loading.folders import write_folder
 from ..support.models.checkpoints import checkpoint
@@ -81,3 +81,67 @@ def test_bfloat16_within_its_tolerance() -> None:
         answers("tiny", "bfloat16", tensor_parallel=2), alone("tiny", "bfloat16"), strict=True
     ):
         assert math.isclose(got[0], want[0], abs_tol=0.1)
+
+
+IN_TURN = """
+import os
+from tiny_llm import LLM
+from tiny_llm.errors import UnsupportedError
+from tiny_llm.engine import Engine
+
+if __name__ == "__main__":
+    llm = LLM("tiny", device="cpu", dtype="float32", tensor_parallel=2)
+    whole = llm.generate("Once upon", max_tokens=8).text
+    for piece in llm.stream("Once upon", max_tokens=500):
+        break  # and drop it
+    assert llm.generate("Once upon", max_tokens=8).text == whole
+    if os.fork() == 0:
+        raise SystemExit(0)  # the group of its parent stays
+    os.wait()
+    assert llm.generate("Once upon", max_tokens=8).text == whole
+    engine = Engine(llm, max_context=64)
+    try:
+        LLM("tiny", device="cpu", tensor_parallel=2)
+    except UnsupportedError as error:
+        print(error)
+    engine.close()
+"""
+
+
+@pytest.mark.slow
+def test_calls_in_turn_dropped_streams_and_forks() -> None:
+    child = run_python("-c", IN_TURN)
+    assert child.returncode == 0, child.stderr
+    assert "tensor_parallel: got 2, expected one model on several ranks in a process" in child.stdout
+
+
+FAULT = """
+from tiny_llm import LLM
+from tiny_llm.engine.runner import Runner
+from tiny_llm.errors import RankLost
+
+if __name__ == "__main__":
+    llm = LLM("tiny", device="cpu", tensor_parallel=2)
+    Runner.logits = lambda *_: 1 / 0
+    for _ in range(2):
+        try:
+            llm.generate("Once upon", max_tokens=8)
+        except RankLost as error:
+            print(error)
+"""
+
+
+@pytest.mark.slow
+def test_after_a_fault_of_rank_0_nothing_is_answered() -> None:
+    child = run_python("-c", FAULT)
+    assert child.returncode == 0, child.stderr
+    assert (
+        child.stdout.splitlines() == ["rank 0 has failed in a step: ZeroDivisionError: division by zero"] * 2
+    )
+
+
+def test_a_name_that_does_not_exist_starts_nothing() -> None:
+    with pytest.raises(LoadError, match="/no/folder: is neither"):
+        LLM("/no/folder", tensor_parallel=2, device="cpu")
+    with pytest.raises(LoadError, match="tiny: got 9 ranks, expected at most its 4 heads"):
+        LLM("tiny", tensor_parallel=9, device="cpu")

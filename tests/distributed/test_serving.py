@@ -76,8 +76,10 @@ def test_an_idle_server_ends_when_it_loses_a_rank() -> None:
         assert program.process.wait(NOTICED) == 1
 
 
-def test_a_follower_ends_with_its_leader() -> None:
-    with started(*TWO) as program:
+@pytest.mark.parametrize("shell", ['exec "$@"', 'exec "$@" 2>/dev/full'])
+def test_a_follower_ends_with_its_leader(shell: str) -> None:
+    """Also where nobody reads what it says."""
+    with started(*TWO, shell=shell) as program:
         (follower,) = children(program.process.pid)
         program.process.kill()
         program.process.wait()

@@ -148,7 +148,7 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
         return model, checkpoint.tokenizer
 
     with as_refusal():
-        ranks, leader = parallel.start(options, group, options.model, dtype)
+        ranks, leader = parallel.start(options, group, options.model, dtype, progress)
     model, tokenizer = load_one(options.model, ranks)
     if leader is not None:
         leader.wait_until_ready()

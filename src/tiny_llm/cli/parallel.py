@@ -12,6 +12,7 @@ from ..checks.arrays import dtype_name
 from ..distributed.launch import Group, read_group, start_ranks
 from ..distributed.leader import Leader
 from ..errors import RefusedArgument
+from ..loading.progress import Progress
 from ..runtime.ranks import Ranks
 from .arguments import integer
 from .exit_codes import Refusal
@@ -55,14 +56,17 @@ def check_models(options: argparse.Namespace, number: int) -> None:
 
 
 def start(
-    options: argparse.Namespace, group: Group | None, name: str, dtype: mx.Dtype
+    options: argparse.Namespace, group: Group | None, name: str, dtype: mx.Dtype, progress: Progress
 ) -> tuple[Ranks | None, Leader | None]:
     """The other processes of a model, which load their shares of it."""
     if group is None:
         return None, None
     offline = bool(options.offline)
     with naming_flags():
-        return start_ranks(group, name, dtype_name(dtype), offline=offline, threads=options.threads)
+        threads = options.threads
+        return start_ranks(
+            group, name, dtype_name(dtype), offline=offline, threads=threads, progress=progress
+        )
 
 
 @contextmanager

@@ -19,8 +19,10 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import ArgumentError, RankLost, UnsupportedError
+from ..loading.checkpoint import check_ranks
+from ..loading.progress import Progress
 from ..runtime.extension import load_extension
-from ..runtime.gpu import computes_on_gpu
+from ..runtime.gpu import computes_on_gpu, is_cuda
 from ..runtime.ranks import Kind, Ranks, join_nccl, join_ring
 from ..runtime.version import version
 from . import messages
@@ -98,13 +100,19 @@ def _host(place: str, entry: Any) -> Host:
     if not isinstance(ips, list) or not ips or ssh.startswith("-") or not ssh:
         raise ArgumentError("", place, entry, expected)
     try:
-        return Host(ssh, str(ipaddress.ip_address(ips[0])))
+        return Host(ssh, str(ipaddress.IPv4Address(ips[0])))
     except ValueError:
-        raise ArgumentError("", f"{place}.ips", ips[0], "an IP address") from None
+        raise ArgumentError("", f"{place}.ips", ips[0], "an IPv4 address") from None
 
 
 def start_ranks(
-    group: Group, name: str, dtype: str, *, offline: bool = False, threads: str | None = None
+    group: Group,
+    name: str,
+    dtype: str,
+    *,
+    offline: bool = False,
+    threads: str | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Ranks, Leader]:
     """Start the other ranks, which load the model of this name, and join them as rank 0.
 
@@ -112,24 +120,21 @@ def start_ranks(
     rank; None divides the cores among the ranks of a machine.
     """
     device = "gpu" if computes_on_gpu() else "cpu"
-    backend = "nccl" if device == "gpu" else "ring"
+    backend = "nccl" if device == "gpu" and is_cuda() else "ring"
     if backend == "nccl" and group.kind == "pipeline":
         raise UnsupportedError("", "pipeline_parallel", group.size, "tensor_parallel: NCCL has no pipelines")
     if Ranks.joined:
         raise UnsupportedError("", group.argument, group.size, "one model on several ranks in a process")
     hosts = group.hosts or (Host("localhost", "127.0.0.1"),) * group.size
-    here = sum(host.is_here for host in hosts)
+    check_ranks(name, group.kind, group.size, offline=offline or None, progress=progress)
+    machines = [host.ssh for host in hosts]
+    here = machines.count(machines[0])
     if device == "gpu" and here > mx.device_count(mx.gpu):
         expected = f"at most {mx.device_count(mx.gpu)}, the GPUs of this machine"
         raise ArgumentError("", group.argument, group.size, expected)
     if device == "cpu":
-        threads = (
-            threads
-            or os.environ.get("TINY_LLM_THREADS")
-            or str(max(load_extension().cpu_threads()[0] // here, 1))
-        )
-        load_extension().set_cpu_threads(threads)
-    leader = Leader(hosts[0].ip, group.size)
+        divide_threads(threads, here)
+    leader = _leader(hosts[0].ip, group)
     processes: dict[int, RankProcess] = {}
     try:
         for rank in range(1, group.size):
@@ -140,15 +145,34 @@ def start_ranks(
                 raise RankLost(f"rank {rank} has version {greeting.get('version')}, rank 0 {version()}")
         addresses = [f"{hosts[0].ip}:{free_port(hosts[0].ip)}"]
         addresses += [f"{hosts[rank].ip}:{said[rank]['port']}" for rank in range(1, group.size)]
-        model = {"name": name, "dtype": dtype, "offline": offline, "device": device, "threads": threads}
+        model = {"name": name, "dtype": dtype, "offline": offline, "device": device}
+        model |= {"threads": threads, "machines": machines}
         joined = {"kind": group.kind, "backend": backend, "addresses": addresses, "model": model}
         leader.send(json_frame(messages.Kind.JOIN, joined))
         ranks = join(group.kind, backend, 0, addresses)
+        leader.joined()
     except BaseException:
         leader.close()
         raise
     atexit.register(leader.close_at_exit)
     return ranks, leader
+
+
+def divide_threads(threads: str | None, ranks: int) -> None:
+    """Use these threads; None: the cores are divided among the ranks of a machine."""
+    native = load_extension()
+    if threads is None and "TINY_LLM_THREADS" not in os.environ:
+        threads = str(max(native.cpu_threads()[0] // ranks, 1))
+    if threads is not None:
+        native.set_cpu_threads(threads)
+
+
+def _leader(ip: str, group: Group) -> Leader:
+    try:
+        return Leader(ip, group.size)
+    except OSError as error:
+        problem = f"an address of this machine: {error.strerror}"
+        raise ArgumentError("", "hostfile[0].ips", ip, problem) from error
 
 
 def join(kind: Kind, backend: str, rank: int, addresses: list[str]) -> Ranks:
@@ -170,12 +194,13 @@ def free_port(host: str) -> int:
 def _start(rank: int, hosts: Sequence[Host], leader: Leader) -> subprocess.Popen[bytes]:
     """The process of a rank; it reads the token from standard input, which nobody else can see."""
     host = hosts[rank]
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if host.is_here else [""]
+    is_here = host.is_here or host.ssh == hosts[0].ssh
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if is_here else [""]
     place = [other.ssh for other in hosts[:rank]].count(host.ssh)  # among the ranks of its machine
     gpu = str(place) if gpus == [""] else gpus[place % len(gpus)]
     command = ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
     command += [sys.executable, "-m", FOLLOWER, leader.address, str(rank), host.ip]
-    if not host.is_here:
+    if not is_here:
         line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
         command = ["ssh", "-o", "BatchMode=yes", host.ssh, line]
     # A group of its own: Ctrl-C is for rank 0, which lets its requests finish.

@@ -15,30 +15,37 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import RankLost
-from .messages import Frame, Kind, read_frame, write_frame
+from .messages import MAX_HELLO, Frame, Kind, read_frame, write_frame
 
 RankProcess = subprocess.Popen[bytes]  # that runs a rank, or the ssh that does
 
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 8.0  # after which a rank is lost; a lost one is noticed within 10
 HELLO_SECONDS = 60.0  # for Python and the imports of another rank, on a busy machine
+START_SECONDS = 120.0  # of silence, until MLX has connected all ranks, which stops the threads of Python
+GREETING_SECONDS = 2.0
+STEP_SECONDS = 600.0  # for a step; ranks that wait for each other in MLX look alive
 
 
 class Leader:
     """The followers of rank 0, each over one connection. A lost one ends the work of all.
 
-    `on_lost` is called then, once, in a thread of its own.
+    `on_lost` is called then, once, in a thread of its own; it returns whether somebody waits in MLX for ever.
     """
 
     def __init__(self, host: str, size: int):
         self.token = secrets.token_hex(32)
         self.lost: RankLost | None = None
-        self.on_lost: Callable[[RankLost], None] = lambda lost: None
+        self.is_stuck = False  # somebody waits in MLX for a lost rank
+        self.on_lost: Callable[[RankLost], bool] = lambda lost: False
         self._size = size
         self._socket = socket.create_server((host, 0))
         self._connections: dict[int, socket.socket] = {}
         self._processes: dict[int, RankProcess] = {}
-        self._heard: dict[int, float] = {}
+        self._sent = 0  # steps
+        # How many steps a follower has finished, whether it is behind, and since when.
+        self._behind: dict[int, tuple[tuple[int, bool], float]] = {}
+        self._process_id = os.getpid()
         self._ready: set[int] = set()
         self._ended = False
         self._changed = threading.Condition()
@@ -53,10 +60,12 @@ class Leader:
     def accept(self, processes: dict[int, RankProcess]) -> dict[int, dict[str, Any]]:
         """Wait for all followers; what each says of itself, by rank. RankLost if one does not come."""
         self._processes = processes
+        threading.Thread(target=self._beat, name="tiny-llm ranks", daemon=True).start()
         said: dict[int, dict[str, Any]] = {}
         self._socket.settimeout(0.2)
         end = time.monotonic() + HELLO_SECONDS
         while len(said) < self._size - 1:
+            self.check()
             for rank, process in processes.items():
                 if rank not in said and process.poll() is not None:
                     code = process.returncode
@@ -74,14 +83,17 @@ class Leader:
                 connection.close()  # not one of ours
                 continue
             said[number] = greeting
-            self._connections[number] = connection
+            connection.settimeout(START_SECONDS)
+            with self._sending:
+                self._connections[number] = connection
+            threading.Thread(target=self._listen, args=(number, connection), daemon=True).start()
         self._socket.close()
-        for rank, connection in self._connections.items():
-            connection.settimeout(SILENT_SECONDS)
-            self._heard[rank] = time.monotonic()
-            threading.Thread(target=self._listen, args=(rank, connection), daemon=True).start()
-        threading.Thread(target=self._beat, name="tiny-llm ranks", daemon=True).start()
         return said
+
+    def joined(self) -> None:
+        """From now on followers are never silent."""
+        for connection in self._connections.values():
+            connection.settimeout(SILENT_SECONDS)
 
     def send(self, frame: Frame) -> None:
         """Tell all followers; RankLost once one is lost."""
@@ -92,6 +104,7 @@ class Leader:
                     write_frame(connection, frame)
                 except OSError as error:
                     self._lose(rank, f"takes no messages: {error}")
+            self._sent += frame.kind is Kind.STEP
         self.check()
 
     def check(self) -> None:
@@ -103,7 +116,9 @@ class Leader:
         """Why a step failed: a lost follower, or the error of this process."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None, timeout=1)
-        return self.lost or RankLost(f"a step failed on rank 0: {type(error).__name__}: {error}")
+        self._lose(0, f"has failed in a step: {type(error).__name__}: {error}")
+        assert self.lost is not None
+        return self.lost
 
     def wait_until_ready(self) -> None:
         """Until all followers have loaded their share."""
@@ -112,7 +127,9 @@ class Leader:
         self.check()
 
     def close(self) -> None:
-        """Let the followers end; those that do not are killed."""
+        """Let the followers end; those that do not are killed. Nothing in a forked child."""
+        if os.getpid() != self._process_id:
+            return
         self._ended = True
         self._socket.close()
         for connection in self._connections.values():
@@ -129,9 +146,9 @@ class Leader:
             connection.close()
 
     def close_at_exit(self) -> None:
-        """End the followers; and with one lost this process, in which MLX may wait for that for ever."""
+        """End the followers; and this process, if MLX waits in it for a lost one for ever."""
         self.close()
-        if self.lost is not None:
+        if self.is_stuck and os.getpid() == self._process_id:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
                     stream.flush()
@@ -139,21 +156,27 @@ class Leader:
 
     def _greeting(self, connection: socket.socket) -> dict[str, Any]:
         """What a follower says of itself; nothing from one without the token."""
-        connection.settimeout(5)
+        connection.settimeout(GREETING_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            greeting = read_frame(connection).json()
-        except (OSError, EOFError, ValueError, RankLost):
+            frame = read_frame(connection, MAX_HELLO, time.monotonic() + GREETING_SECONDS)
+            greeting = frame.json()
+        except (OSError, EOFError, ValueError, RecursionError, RankLost):
             return {}
-        return greeting if hmac.compare_digest(str(greeting.get("token")), self.token) else {}
+        is_ours = hmac.compare_digest(str(greeting.get("token")).encode(), self.token.encode())
+        return greeting if is_ours and frame.kind is Kind.HELLO else {}
 
     def _listen(self, rank: int, connection: socket.socket) -> None:
         reason = "has closed its connection"
         try:
             while True:
                 frame = read_frame(connection)
-                self._heard[rank] = time.monotonic()
-                if frame.kind is Kind.READY:
+                if frame.kind is Kind.BEAT:
+                    reason_to_end = self._slowness(rank, frame.numbers()[0])
+                    if reason_to_end is not None:
+                        reason = reason_to_end
+                        break
+                elif frame.kind is Kind.READY:
                     with self._changed:
                         self._ready.add(rank)
                         self._changed.notify_all()
@@ -165,6 +188,20 @@ class Leader:
         except (OSError, EOFError, ValueError, RankLost):
             pass
         self._lose(rank, reason)
+
+    def _slowness(self, rank: int, finished: int) -> str | None:
+        """Why a follower that has finished so many steps is lost; None if it is not.
+
+        Rank 0 sends a step when the last but one has ended, so two open steps are one that hangs.
+        """
+        now = time.monotonic()
+        is_behind = self._sent - finished > 1
+        before, since = self._behind.get(rank, (None, now))
+        if before != (finished, is_behind) or finished == self._sent:
+            since = now
+        self._behind[rank] = (finished, is_behind), since
+        limit = SILENT_SECONDS if is_behind else STEP_SECONDS
+        return f"has not finished a step within {limit:g} s" if now - since > limit else None
 
     def _beat(self) -> None:
         while self.lost is None and not self._ended:
@@ -185,4 +222,7 @@ class Leader:
             self._changed.notify_all()
         for process in self._processes.values():  # which ends what waits for them in MLX
             process.kill()
-        threading.Thread(target=self.on_lost, args=(self.lost,), daemon=True).start()
+        threading.Thread(target=self._tell, args=(self.lost,), daemon=True).start()
+
+    def _tell(self, lost: RankLost) -> None:
+        self.is_stuck = self.on_lost(lost)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import struct
+import time
 from array import array
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import RankLost
 
 MAX_FRAME = 64 * 2**20  # bytes; the pages of 64 requests of a million tokens take 4 MiB
+MAX_HELLO = 4096  # from anybody who connects
 HEADER = struct.Struct("<IB")  # size of the payload, kind
 
 
@@ -25,7 +28,7 @@ class Kind(IntEnum):
     STEP = 5  # int32 numbers: rows and pages
     REST = 6  # int32 numbers: the requests that have ended
     END = 7  # the leader has finished
-    BEAT = 8  # a process is alive
+    BEAT = 8  # a process is alive; from a follower with the number of steps that it has finished
     FAULT = 9  # JSON: why a follower ends
 
 
@@ -59,17 +62,21 @@ def write_frame(connection: socket.socket, frame: Frame) -> None:
     connection.sendall(HEADER.pack(len(frame.payload), frame.kind) + frame.payload)
 
 
-def read_frame(connection: socket.socket) -> Frame:
-    """The next frame; EOFError at the end of the connection, RankLost for what is none."""
-    size, kind = HEADER.unpack(_read_exactly(connection, HEADER.size))
-    if size > MAX_FRAME or kind not in list(Kind):
-        raise RankLost(f"got a message of kind {kind} and {size} bytes, expected at most {MAX_FRAME}")
-    return Frame(Kind(kind), _read_exactly(connection, size))
+def read_frame(connection: socket.socket, most: int = MAX_FRAME, deadline: float = math.inf) -> Frame:
+    """The next frame, of at most `most` bytes; EOFError at the end of the connection, TimeoutError past the
+    deadline, RankLost for what is no frame.
+    """
+    size, kind = HEADER.unpack(_read_exactly(connection, HEADER.size, deadline))
+    if size > most or kind not in list(Kind):
+        raise RankLost(f"got a message of kind {kind} and {size} bytes, expected at most {most}")
+    return Frame(Kind(kind), _read_exactly(connection, size, deadline))
 
 
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
+def _read_exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
+        if time.monotonic() > deadline:
+            raise TimeoutError
         read = connection.recv(min(size - len(data), 2**20))
         if not read:
             raise EOFError

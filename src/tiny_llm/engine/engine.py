@@ -22,7 +22,7 @@ from .answers import Admission, Answers
 from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
 from .mailbox import Mailbox
 from .pace import Pace
-from .ranks import run_model
+from .ranks import keeps_prefixes, run_model
 from .request import EngineRequest, EventReason, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Recorder
@@ -91,8 +91,8 @@ class Engine(AbstractContextManager["Engine"]):
         sizes |= {name: size for name, size in given.items() if size is not None}
         for name, size in sizes.items():
             check_size("Engine", name, size)
-        flags = {"prefix_cache": prefix_cache, "lookup": lookup, "grows": grows}
-        for name, flag in (flags | {"batch_invariant": batch_invariant}).items():
+        options = {"grows": grows, "prefix_cache": prefix_cache, "batch_invariant": batch_invariant}
+        for name, flag in (options | {"lookup": lookup}).items():
             check_type("Engine", name, flag, bool, "a bool")
         self.llm = LoadedModel.load("Engine", llm) if isinstance(llm, str) else llm
         check_type("Engine", "llm", self.llm, LoadedModel, "an LLM or its name")
@@ -104,6 +104,7 @@ class Engine(AbstractContextManager["Engine"]):
         with on_device(self.llm.device):
             if batch_invariant:
                 check_invariant("Engine", self.llm.model)
+            options["prefix_cache"] &= keeps_prefixes(self.llm, grows)
             small = None if self._draft_llm is None else self._draft_llm.model
             self.pool: PoolSize = pool_size(self.llm.model, context, page_size, kv_memory, small)
         self.context = min(context, self.pool.tokens)
@@ -113,7 +114,7 @@ class Engine(AbstractContextManager["Engine"]):
             max(STEP_TOKENS, max_running) if step_tokens is None else step_tokens,
             max_running,
             max_waiting + max_running,  # `submit` counts; those that lose their pages wait, too
-            prefix_cache=prefix_cache,
+            prefix_cache=options["prefix_cache"],
             model=self.llm.name,
         )
         self._pace = Pace()
@@ -122,7 +123,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
         self._answers = Answers(self._scheduler, self._recorder)
-        self._options = {"grows": grows, "prefix_cache": prefix_cache, "batch_invariant": batch_invariant}
+        self._options = options
         self._mailbox = Mailbox(max_waiting)  # all of the above belongs to the engine's thread
         self._ready, self._stopped = threading.Event(), threading.Event()
         atexit.register(self.close)  # a thread that computes while Python ends would crash it
@@ -147,10 +148,7 @@ class Engine(AbstractContextManager["Engine"]):
         return self._recorder.statistics(self._scheduler, self._pages, self._mailbox.unread)
 
     def observe(self, callback: Callable[[Timings], None]) -> None:
-        """Call `callback` with the timings of each answer that ends, from the engine's thread.
-
-        It must not wait for the engine.
-        """
+        """Call `callback` with the timings of each ended answer, in the engine's thread: it must not wait."""
         check_function("Engine.observe", "callback", callback)
         self._recorder.observers.append(callback)
 
@@ -278,16 +276,16 @@ class Engine(AbstractContextManager["Engine"]):
         self._scheduler.forget_pages()
         self._steps.forget()
 
-    def _lose(self, lost: RankLost) -> None:
-        """Another process with a share of the model is lost: what waits for it in MLX may never end."""
-        if not self._stopped.wait(LOST_SECONDS):
+    def _lose(self, lost: RankLost) -> bool:
+        """A process with a share of the model is lost. Whether the engine's thread waits for it in MLX."""
+        if is_stuck := not self._stopped.wait(LOST_SECONDS):
             self._give_up(lost)
-        self._stopped.set()
+            self._stopped.set()
+        return is_stuck
 
     def _give_up(self, error: BaseException) -> None:
-        if self._mailbox.failure is not None:  # another thread came first
+        if not self._mailbox.fail(error):  # another thread came first
             return
-        self._mailbox.fail(error)
         LOG.critical("the engine stopped", exc_info=error)
         self._end_all("error", error if isinstance(error, Exception) else EngineFailed())
         self._ready.set()

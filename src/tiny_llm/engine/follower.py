@@ -9,13 +9,12 @@ from typing import Any
 import mlx.core as mx
 
 from ..distributed.connection import LeaderConnection
-from ..distributed.launch import free_port, join
+from ..distributed.launch import divide_threads, free_port, join
 from ..distributed.messages import Frame, Kind, json_frame
 from ..errors import RankLost
 from ..generation.loaded import load_for_answers
 from ..loading.errors import LoadError
 from ..runtime.device import on_device
-from ..runtime.extension import load_extension
 from ..runtime.version import version
 from .dense import DenseRunner
 from .ranks import FollowedStates, follow_step
@@ -26,7 +25,11 @@ from .sizes import size_of
 def main(address: str, rank: str, host: str) -> None:
     """Follow rank 0 at this address until it has finished."""
     token = sys.stdin.readline().strip()
-    hello = {"token": token, "rank": int(rank), "version": version(), "port": free_port(host)}
+    try:
+        port = free_port(host)
+    except OSError as error:
+        sys.exit(f"tiny-llm: --hostfile: {host} is no address of this machine: {error.strerror}")
+    hello = {"token": token, "rank": int(rank), "version": version(), "port": port}
     connection = LeaderConnection(address, hello)
     try:
         follow(connection, int(rank))
@@ -44,10 +47,12 @@ def follow(connection: LeaderConnection, rank: int) -> None:
     joined = first.json()
     model = joined["model"]
     device = model.pop("device")
-    if (threads := model.pop("threads")) is not None:
-        load_extension().set_cpu_threads(threads)
+    if device == "cpu":
+        machines = model["machines"]
+        divide_threads(model["threads"], machines.count(machines[rank]))
     with on_device(device):
         ranks = join(joined["kind"], joined["backend"], rank, joined["addresses"])
+        connection.joined()
         loaded, _ = load_for_answers(
             model["name"], getattr(mx, model["dtype"]), offline=model["offline"], ranks=ranks
         )
@@ -65,6 +70,7 @@ def follow(connection: LeaderConnection, rank: int) -> None:
                 runner.rest()
             elif frame.kind is Kind.STEP:
                 follow_step(runner, ranks, *states.read_step(frame))
+                connection.finished += 1
 
 
 def _start(model: Any, start: dict[str, Any]) -> Runner | DenseRunner:

@@ -53,10 +53,12 @@ class Mailbox:
             self.closing = self.closed = True
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """No further step, after this error."""
+    def fail(self, error: BaseException) -> bool:
+        """No further step, after this error; False if there was one before."""
         with self._changed:
-            self.failure = error
+            is_first = self.failure is None
+            self.failure = self.failure or error
+        return is_first
 
     def drain(self, answers: Answers, timeout: float | None) -> bool:
         """No new requests; wait until all `answers` have ended, and return whether they have."""

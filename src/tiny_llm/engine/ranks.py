@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
@@ -13,11 +14,14 @@ from ..distributed.leader import Leader
 from ..distributed.messages import Frame, Kind, json_frame
 from ..errors import RankLost, UnsupportedError
 from ..generation.loaded import LoadedModel
+from ..models.packed import has_paged_kernel
 from ..runtime.ranks import Ranks
 from ..scheduler import Plan, RequestState, Row, Status
 from .dense import DenseRunner
 from .runner import Runner, make_runner
 from .sizes import PoolSize
+
+STOP_SECONDS = 10
 
 _leading: weakref.WeakSet[LeadingRunner] = weakref.WeakSet()  # at most one
 
@@ -26,6 +30,10 @@ class LeadingRunner:
     """The runner of rank 0, which the others follow. A fault in one of them ends the engine."""
 
     def __init__(self, runner: Runner | DenseRunner, ranks: Ranks, leader: Leader, **settings: Any):
+        leader.check()
+        end = time.monotonic() + STOP_SECONDS
+        while _leading and time.monotonic() < end:  # an engine that was dropped ends after its step
+            time.sleep(0.01)
         if _leading:
             # Two engines would start their operations in an order of their own in each process.
             raise UnsupportedError("Engine", "llm", "a model on several ranks", "one engine at a time for it")
@@ -84,13 +92,17 @@ def write_step(numbers: array[int], plan: Plan, names: dict[RequestState, int]) 
     return numbers.tobytes()
 
 
+def keeps_prefixes(llm: LoadedModel, grows: bool) -> bool:
+    """Whether a prefix can be kept: followers know no tokens, by which dense caches find one."""
+    return llm.leader is None or not grows or has_paged_kernel(llm.model)
+
+
 def run_model(
-    llm: LoadedModel, size: PoolSize, settings: dict[str, bool], on_lost: Callable[[RankLost], None]
+    llm: LoadedModel, size: PoolSize, settings: dict[str, bool], on_lost: Callable[[RankLost], bool]
 ) -> Runner | DenseRunner | LeadingRunner:
     """What runs the steps of an engine, in one process or several. `on_lost` is called if one of them is."""
     if llm.leader is None:
         return make_runner(llm.model, size, **settings)
-    settings = settings | {"prefix_cache": False} if settings["grows"] else settings
     runner = make_runner(llm.model, size, **settings)
     llm.leader.on_lost = on_lost
     pages = {"page_size": size.page_size, "num_pages": size.num_pages}

@@ -20,7 +20,7 @@ class LoadedModel:
 
     context: maximum number of tokens of a prompt and its answer.
     draft: a small model with the same vocabulary, which drafts for this one.
-    leader: tells the steps to the other processes that have a share of the model; None if there is one process.
+    leader: tells the steps to the other processes with a share of the model; None if there are none.
     """
 
     def __init__(

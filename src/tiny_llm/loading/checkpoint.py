@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..checks.types import check_type
-from ..runtime.ranks import Ranks
+from ..runtime.ranks import Kind, Ranks
 from .adapters import check_adapters
 from .config import ModelConfig, read_config
 from .errors import LoadError
@@ -76,6 +76,26 @@ def load(
         share = share_of(config, ranks)
         arrays = load_weights(config, tensors, report, bytes_per_weight, share)
         return _checkpoint(name, folder, share.config, tokenizer, arrays, ranks)
+
+
+def check_ranks(
+    name: str | Path,
+    kind: Kind,
+    size: int,
+    *,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """LoadError for a model that cannot be divided among so many ranks; it is downloaded if necessary."""
+    name = _as_text(name)
+    with _naming(name):
+        shortcut = random_shortcut(name)
+        if shortcut is None:
+            config = read_config(folder_of(name, offline, progress or silent))
+        else:
+            config = random_config(shortcut)
+        for rank in range(size):
+            share_of(config, Ranks(kind, rank, size, None))
 
 
 def load_tokenizer(name: str | Path, *, offline: bool | None = None) -> Any:

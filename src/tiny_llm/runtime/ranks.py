@@ -70,7 +70,10 @@ def join_ring(kind: Kind, rank: int, addresses: Sequence[str]) -> Ranks:
         hosts = Path(folder) / "hosts.json"
         hosts.write_text(json.dumps([[address] for address in addresses]))
         os.environ |= {"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)}
-        group = mx.distributed.init(strict=True, backend="ring")
+        try:
+            group = mx.distributed.init(strict=True, backend="ring")
+        finally:  # they are not for the children of this process
+            del os.environ["MLX_RANK"], os.environ["MLX_HOSTFILE"]
     return _checked(kind, rank, len(addresses), group)
 
 

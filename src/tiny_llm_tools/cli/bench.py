@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
     name = model_name(options)
     with ProgressBar() as progress, as_refusal():
-        ranks, leader = parallel.start(options, parallel.group_of(options), name, dtype)
+        ranks, leader = parallel.start(options, parallel.group_of(options), name, dtype, progress)
         checkpoint = load(name, offline=options.offline, progress=progress, ranks=ranks)
         requests = make_requests(checkpoint, sizes, options.seed)
         if leader is None:

@@ -53,11 +53,6 @@ def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
     return parts
 
 
-def weight_count(config: ModelConfig) -> int:
-    """The number of weights in all matrices; those in norms are negligible."""
-    return sum(part.outputs * part.inputs for part in layout(config).values() if isinstance(part, Matrix))
-
-
 def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
     hidden, size = config.hidden_size, config.head_dim
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size

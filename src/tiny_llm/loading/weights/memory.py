@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from ..config import ModelConfig
 from ..errors import LoadError
-from .layout import weight_count
 
 GIBIBYTE = 2**30
 # Version 2 (no name) and version 1 of control groups: the folder of the groups, the file with the limit,
@@ -19,9 +17,9 @@ GROUPS = {
 }
 
 
-def check_memory(config: ModelConfig, stored: int, bytes_per_weight: float | None) -> None:
+def check_memory(weights: int, stored: int, bytes_per_weight: float | None) -> None:
     """LoadError if `stored` bytes, and a copy of the weights at `bytes_per_weight` if any, do not fit."""
-    copied = 0 if bytes_per_weight is None else int(weight_count(config) * bytes_per_weight)
+    copied = 0 if bytes_per_weight is None else int(weights * bytes_per_weight)
     needed = stored + copied
     available = available_bytes()
     if available is not None and needed > available:

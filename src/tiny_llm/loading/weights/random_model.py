@@ -7,7 +7,7 @@ import mlx.core as mx
 
 from ..config import ModelConfig, Quantization
 from ..progress import Progress
-from .layout import Matrix, Vector, layout, weight_count
+from .layout import Matrix, Vector, layout
 from .memory import check_memory
 from .read import copy_to_weight_memory
 from .share import WeightShare, whole_model
@@ -56,10 +56,10 @@ def random_weights(
     share: WeightShare | None = None,
 ) -> dict[str, mx.array]:
     """All arrays of the model, equal in each call; scales, biases and norms are bfloat16."""
-    weights = weight_count(config)
-    total = weights * PACKING.bits // 8
-    check_memory(config, total + weights // PACKING.group_size * 4, bytes_per_weight)
     share = share or whole_model(config)
+    weights = share.weights(config)
+    total = weights * PACKING.bits // 8
+    check_memory(weights, total + weights // PACKING.group_size * 4, bytes_per_weight)
     numbers = RandomWords(seed=0)
     made: dict[str, mx.array] = {}
     for name, part in layout(config).items():

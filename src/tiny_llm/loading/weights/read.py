@@ -91,7 +91,7 @@ def load_weights(
     needed = [name for name in check_tensors(config, tensors) if name.rpartition(".")[0] in share.parts]
     slices = {name: share.slice_of(name, tensors[name].shape) for name in needed}
     total = sum(_sliced_bytes(tensors[name], slices[name]) for name in needed)
-    check_memory(config, total, bytes_per_weight)
+    check_memory(share.weights(config), total, bytes_per_weight)
     order = sorted(needed, key=lambda name: (tensors[name].file, tensors[name].begin))
     arrays: dict[str, mx.array] = {}
     done = reported = 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...runtime.ranks import Ranks
 from ..config import ModelConfig
 from ..errors import LoadError
-from .layout import layout, quantization_for
+from .layout import Matrix, layout, quantization_for
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
@@ -34,6 +34,17 @@ class WeightShare:
 
     config: ModelConfig
     parts: Mapping[str, Slice | None]
+
+    def weights(self, config: ModelConfig) -> int:
+        """The number of weights in the matrices of this part of a model; those in norms are negligible."""
+        matrices = {name: part for name, part in layout(config).items() if isinstance(part, Matrix)}
+        return sum(
+            part.outputs * part.inputs // cut.size * (cut.stop - cut.start)
+            if cut
+            else part.outputs * part.inputs
+            for name, cut in self.parts.items()
+            if (part := matrices.get(name)) is not None
+        )
 
     def slice_of(self, tensor: str, shape: tuple[int, ...]) -> Slice | None:
         """The part of a tensor of this shape, in which several inputs may be packed into one entry."""
