@@ -45,7 +45,7 @@ def figures(size: int, model: str, weights: str, options: argparse.Namespace) ->
         alone = {"CUDA_VISIBLE_DEVICES": str(rank)} if on_gpu else {"TINY_LLM_THREADS": threads}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "benches.contestants.ranks", json.dumps(given)],
+                [sys.executable, "-m", "benches.contestants.engine.ranks", json.dumps(given)],
                 cwd=ROOT,
                 env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **os.environ, **alone},
                 stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from benches import ranks
-from benches.contestants import ranks as contestant
+from benches.contestants.engine import ranks as contestant
 from tiny_llm.cli.exit_codes import Failure
 from tiny_llm.loading.weights import random_model
 
