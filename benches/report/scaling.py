@@ -79,6 +79,6 @@ def scaling_picture(record: Record) -> str:
                 )
         axes.set(xscale="log", yscale="log", xlabel="requests a second", ylabel="seconds")
         axes.grid(which="major", alpha=0.4)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="center left")
         figure.suptitle(title, x=0.01, ha="left", fontsize=9)
         return svg_text(figure, title)

@@ -31,7 +31,7 @@ def shares(config: ModelConfig, size: int, kind: str = "tensor"):
         (14, 2, 4, [(3, 1), (4, 1), (3, 1), (4, 1)]),
         (14, 2, 3, [(3, 1), (4, 1), (7, 1)]),
         (16, 8, 4, [(4, 2)] * 4),
-        (16, 8, 3, [(4, 2), (6, 3), (6, 3)]),
+        (16, 8, 3, [(6, 3), (6, 3), (4, 2)]),
     ],
 )
 def test_heads_are_divided_with_the_heads_of_keys_that_they_use(heads, kv_heads, size, expected) -> None:

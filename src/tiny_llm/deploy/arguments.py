@@ -26,6 +26,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
     cpus, gpus: of each process of a replica, which has one for each rank of tensor_parallel. All are one
         bundle of a placement group, as they share a machine.
     gateways: processes that read requests and pass answers on.
+    pause: seconds from one part of a stream to the next: each costs a millisecond of processor time.
     load_factor, spare: as in `LoadBound`.
     prefix_routing: false routes to the least loaded replica, to compare.
     """
@@ -37,6 +38,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
     gpus: int = Field(0, ge=0)
     tensor_parallel: int = Field(1, ge=1)
     gateways: int = Field(1, ge=1)
+    pause: float = Field(0, ge=0, le=1)
     load_factor: float = Field(FACTOR, gt=1)
     spare: int = Field(SPARE, ge=1)
     prefix_routing: bool = True

@@ -14,8 +14,12 @@ def portable(scope: Scope) -> dict[str, Any]:
     return {name: scope[name] for name in FIELDS if name in scope}
 
 
-async def exchange(app: ASGIApp, scope: dict[str, Any], body: bytes) -> AsyncGenerator[list[Message], None]:
+async def exchange(
+    app: ASGIApp, scope: dict[str, Any], body: bytes, pause: float = 0.0
+) -> AsyncGenerator[list[Message], None]:
     """The messages of the answer, in lists of those that are ready at once.
+
+    From one list of a stream to the next `pause` seconds pass, or the rest of the answer: each costs a call.
 
     Whoever stops to iterate has gone: the application gets to know, and ends the request by itself.
     """
@@ -45,6 +49,8 @@ async def exchange(app: ASGIApp, scope: dict[str, Any], body: bytes) -> AsyncGen
             ended = messages[-1] is None
             if sent := [message for message in messages if message is not None]:
                 yield sent
+            if pause and sent and sent[-1]["type"] == "http.response.body":
+                await asyncio.wait([task], timeout=pause)
         await task
     finally:
         gone.set()

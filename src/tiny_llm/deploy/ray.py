@@ -80,13 +80,14 @@ class RayGateway:
 class Replica:
     """The engines and the application of `tiny-llm serve`, in a process with the CPUs that Ray grants it."""
 
-    def __init__(self, command_line: list[str]):
+    def __init__(self, command_line: list[str], pause: float):
         options, names = parse(command_line)
         set_up_logs(options.log_format)
         granted = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         options.threads = str(max(int(granted) // (options.tensor_parallel or 1), 1))  # of each rank
         LOG.info("a replica with %s threads", options.threads)
         self._engines = {name: make_engine(model, options, silent) for name, model in names.items()}
+        self._pause = pause
         self._settings = read_settings(options)
         self._app = create_app(self._engines, self._settings)
         self._name = serve.get_replica_context().replica_id.unique_id
@@ -95,7 +96,7 @@ class Replica:
         self, scope: dict[str, Any], body: bytes, *, prefix: bytes | None
     ) -> AsyncGenerator[list[Message], None]:
         """`prefix` is for the router, which reads the arguments of a call."""
-        async for messages in exchange(self._app, scope, body):
+        async for messages in exchange(self._app, scope, body, self._pause):
             yield messages
 
     async def whole_answer(self, scope: dict[str, Any]) -> tuple[str, list[Message]]:
@@ -139,7 +140,7 @@ def app(arguments: RayArguments) -> serve.Application:
             "target_ongoing_requests": arguments.queue,
             "policy": {"policy_function": by_queue},
         }
-    replicas = serve.deployment(Replica, **deployed).bind(command_line)
+    replicas = serve.deployment(Replica, **deployed).bind(command_line, arguments.pause)
     gateway = serve.deployment(
         serve.ingress()(RayGateway),
         num_replicas=arguments.gateways,

@@ -127,11 +127,12 @@ def _slices(config: ModelConfig, ranks: Ranks) -> WeightShare:
 def head_range(heads: int, kv_heads: int, ranks: Ranks) -> tuple[range, range]:
     """The heads of keys and values of this rank, and the query heads that use them.
 
-    With fewer heads of keys than ranks, some ranks share one, and divide its query heads.
+    Rank 0, which chooses the number of pages, has no fewer heads of keys than another. With fewer of them than
+    ranks, some ranks share one, and divide its query heads.
     """
     group, size, rank = heads // kv_heads, ranks.size, ranks.rank
     if size <= kv_heads:
-        own = range(kv_heads * rank // size, kv_heads * (rank + 1) // size)
+        own = range(*(-(-kv_heads * (rank + i) // size) for i in (0, 1)))
         return own, range(own.start * group, own.stop * group)
     head = rank * kv_heads // size
     sharing = [each for each in range(size) if each * kv_heads // size == head]
