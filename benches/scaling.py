@@ -23,6 +23,7 @@ from benches.harness import machine
 from benches.report.scaling import hits_table, real_table, simulated_table
 from benches.report.tables import Record
 from tiny_llm.cli.output_files import output_file, write_whole
+from tiny_llm.deploy.routing import QUEUED
 
 ENGINE = machine.ROOT / "benches" / "results" / "xeon-amx" / "engine.json"
 MODEL = "qwen2-0.5b bf16"
@@ -67,7 +68,7 @@ def simulated(times: StepTimes, rates: Sequence[int]) -> Iterator[Record]:
     lost = max(replicas_of(rate) // 10, 1)
     long = rate * SECONDS
     yield row(times, f"{lost} lost", rate, Cluster(replicas=replicas_of(rate), failures=((5.0, lost),)), long)
-    grows = Cluster(replicas=replicas_of(rate) // 2, queue=8, most=2 * replicas_of(rate))
+    grows = Cluster(replicas=replicas_of(rate) // 2, queue=QUEUED, most=2 * replicas_of(rate))
     yield row(times, "autoscaling", rate, grows, long)
 
 

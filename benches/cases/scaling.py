@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from benches.cases.traffic import StepTimes, Workload
-from tiny_llm.deploy.routing import LoadBound, wanted_replicas
+from tiny_llm.deploy.routing import UPSCALE_SECONDS, LoadBound, wanted_replicas
 from tiny_llm.engine.sizes import MAX_RUNNING, MAX_WAITING
 
 PREFIX_BYTES = 16
@@ -74,7 +74,7 @@ class Cluster:
     start: float = 10.0
     queue: float | None = None
     most: int = 0
-    delay: float = 10.0
+    delay: float = UPSCALE_SECONDS
     attempts: int = 2
 
 

@@ -26,11 +26,8 @@ def test_each_request_gets_the_response_of_the_server(run: Run, tmp_path: Path) 
     ended = run("batch", "--input", str(file), "--output", str(tmp_path / "out"), "--json")
     assert ended.record["answers"] == 3
     found = {record.pop("custom_id"): record for record in records(tmp_path / "out")}
-    assert [found[name]["id"] for name in ("sum", "text", "response")] == [
-        "batch_req_1",
-        "batch_req_3",
-        "batch_req_4",
-    ]
+    numbers = [found[name]["id"].split("_")[2] for name in ("sum", "text", "response")]
+    assert numbers == ["1", "3", "4"]
     for record in found.values():
         assert record["error"] is None
         assert record["response"]["status_code"] == 200
@@ -45,6 +42,7 @@ def test_each_request_gets_the_response_of_the_server(run: Run, tmp_path: Path) 
     assert bodies["response"]["object"] == "response"
 
 
+COMPLETED = '{"custom_id": "ID", "method": "POST", "url": "/v1/completions", "body": BODY}'
 # Lines that are no request, with the custom_id and the text of their error.
 BROKEN = {
     "{": (None, "got invalid JSON, expected an object: "),
@@ -60,6 +58,16 @@ BROKEN = {
     '{"custom_id": "c", "method": "POST"}': ("c", "url: got nothing, expected /v1/chat/completions, "),
     request("d", "/v1/embeddings"): ("d", 'url: got "/v1/embeddings", expected /v1/chat/completions, '),
     '{"custom_id": "e", "method": "POST", "url": "/v1/completions"}': ("e", "body: got nothing, expected an"),
+    COMPLETED.replace("ID", "g1").replace("BODY", "1e999"): (
+        "g1",
+        "body: got invalid JSON, expected an object: ",
+    ),
+    COMPLETED.replace("ID", "g2").replace("BODY", '"\udcff"'): ("g2", "body: got invalid JSON"),
+    COMPLETED.replace("ID", "g3").replace("BODY", '{"stream": 1e999}'): ("g3", "body: got invalid JSON"),
+    COMPLETED.replace("ID", "g4").replace("BODY", '{"stream": ' + "9" * 5000 + "}"): (
+        "g4",
+        "body: got invalid JSON",
+    ),
     '{"custom_id": "f", "method": "POST", "url": "/v1/completions", "body": []}': ("f", "body: got a list"),
     request("g", stream=True): ("g", "body: stream: got true, expected false"),
     request("sum"): ("sum", "custom_id: a line before has the same one"),
@@ -85,7 +93,7 @@ def test_a_wrong_line_has_an_error_and_the_others_are_answered(run: Run, tmp_pat
     assert ended.err.splitlines()[-1].startswith(
         f"program: {wrong} lines have an error, which {output} says; "
     )
-    found = {int(record["id"].removeprefix("batch_req_")): record for record in records(output)}
+    found = {int(record["id"].split("_")[2]): record for record in records(output)}
     assert sorted(found) == list(range(1, len(lines) + 1))
     for number, (custom_id, problem) in enumerate(BROKEN.values(), start=2):
         record = found[number]

@@ -108,3 +108,27 @@ def test_two_runs_do_not_write_one_file(run: Run, tmp_path: Path) -> None:
         REFUSED,
         f"program: --output: {output} is being written by another run\n",
     )
+
+
+@pytest.mark.parametrize("change", ["prompt", "model"])
+def test_an_answer_to_another_request_is_not_kept(run: Run, tmp_path: Path, change: str) -> None:
+    file, output = write_lines(tmp_path / "in.jsonl", [request("a"), request("b")]), tmp_path / "out"
+    assert run("batch", "--input", str(file), "--output", str(output)).code == 0
+    before, flags = output.read_bytes(), []
+    if change == "prompt":
+        write_lines(file, [request("a"), request("b", prompt="Another one")])
+    else:
+        flags = ["--model", "random:qwen2-0.5b"]
+    ended = run("batch", "--input", str(file), "--output", str(output), *flags)
+    assert ended.code == REFUSED
+    assert "the output has the answer to another request or of another model" in ended.err
+    assert output.read_bytes() == before
+
+
+def test_a_continued_file_keeps_its_permissions(run: Run, tmp_path: Path) -> None:
+    file, output = write_lines(tmp_path / "in.jsonl", [request("a"), "{"]), tmp_path / "out"
+    assert run("batch", "--input", str(file), "--output", str(output)).code == FAILED
+    output.chmod(0o600)
+    write_lines(file, [request("a"), request("b")])
+    assert run("batch", "--input", str(file), "--output", str(output)).code == 0
+    assert output.stat().st_mode & 0o777 == 0o600

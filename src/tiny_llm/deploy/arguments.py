@@ -7,13 +7,15 @@ from pydantic import BaseModel, Field
 
 from ..cli.exit_codes import Refusal
 from ..cli.serve import add_arguments, check_draft, model_names
-from .routing import FACTOR, SPARE
+from .routing import FACTOR, QUEUED, SPARE
 
 # Options of `tiny-llm serve` that others decide here.
 DECIDED = {
     "host": "http_options of Ray Serve's configuration",
     "port": "http_options of Ray Serve's configuration",
     "threads": "cpus, which Ray grants to a replica",
+    "pipeline_parallel": "tensor_parallel: a replica is on one machine",
+    "hostfile": "Ray, which knows the machines",
 }
 
 
@@ -33,7 +35,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
 
     replicas: int = Field(1, ge=1)
     max_replicas: int | None = Field(None, ge=1)
-    queue: float = Field(16, gt=0)
+    queue: float = Field(QUEUED, gt=0)
     cpus: int = Field(1, ge=1)
     gpus: int = Field(0, ge=0)
     tensor_parallel: int = Field(1, ge=1)

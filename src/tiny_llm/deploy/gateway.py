@@ -90,7 +90,7 @@ class Gateway:
                     error = self._told(failure)
                 if error is not lost or answer.begun:
                     break
-        if client.gone:
+        if client.gone or answer.ended:
             return
         if answer.begun:
             await answer.fail(error)
@@ -131,7 +131,7 @@ class Relay:
         self._path = path
         self._send = send
         self._head: Message | None = None
-        self.begun = False
+        self.begun = self.ended = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -141,6 +141,7 @@ class Relay:
         if self._head is not None and not self.begun:
             self.begun = True
             await self._send(self._head)
+        self.ended = not message.get("more_body", False)
         await self._send(message)
 
     async def fail(self, error: ApiError) -> None:

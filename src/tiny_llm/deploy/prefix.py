@@ -38,7 +38,7 @@ def prefix_of(body: bytes) -> bytes | None:
         fields = DECODER.decode(body)
         spoken = fields.input if isinstance(fields.input, list) else fields.messages
         conversation = until_user(spoken or [])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     text = fields.input.encode() if isinstance(fields.input, str) else bytes(fields.prompt)
     if not conversation and not text:

@@ -4,8 +4,10 @@ A gateway reads requests and chooses a replica for each: a process with the engi
 `tiny-llm serve`. docs/scaling.md shows clusters.
 """
 
+import argparse
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import ray
@@ -15,17 +17,20 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message
 
-from ..cli.serve import make_engine, read_settings
+from ..cli.exit_codes import Failure
+from ..cli.serve import KEY_VARIABLE, make_engine, read_settings
 from ..engine.sizes import MAX_RUNNING, MAX_WAITING
 from ..errors import QueueFull
 from ..loading.progress import silent
 from ..server.app import create_app
 from ..server.errors import ApiError
 from ..server.logs import set_up_logs
+from ..server.settings import Settings
 from .arguments import RayArguments, parse
 from .exchange import exchange, whole_answer
 from .gateway import Gateway, ReplicaLost
 from .router import QUEUE, PrefixRouter, by_queue
+from .routing import UPSCALE_SECONDS
 
 LOG = logging.getLogger(__name__)
 LOST = (RayActorError, NodeDiedError, ObjectLostError)
@@ -64,14 +69,20 @@ class RayReplicas:
             answers = await called.results_async(timeout_s=BROADCAST_SECONDS, return_exceptions=True)
         except (TimeoutError, DeploymentUnavailableError) as none:
             raise ApiError(503, "not all replicas answer", code="engine_failed") from none
-        return dict(answer for answer in answers if not isinstance(answer, BaseException))
+        found = dict(answer for answer in answers if not isinstance(answer, BaseException))
+        if not found:  # nobody has asked for the key
+            raise ApiError(503, "no replica answers", code="engine_failed")
+        return found
 
 
 class RayGateway:
-    def __init__(self, replicas: DeploymentHandle[Any], command_line: list[str], prefix_routing: bool):
+    def __init__(
+        self, replicas: DeploymentHandle[Any], command_line: list[str], prefix_routing: bool, with_keys: bool
+    ):
         options, _ = parse(command_line)
         set_up_logs(options.log_format)
-        self._gateway = Gateway(RayReplicas(replicas, prefix_routing), read_settings(options))
+        settings = settings_with_keys(options, with_keys)
+        self._gateway = Gateway(RayReplicas(replicas, prefix_routing), settings)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return self._gateway
@@ -80,7 +91,7 @@ class RayGateway:
 class Replica:
     """The engines and the application of `tiny-llm serve`, in a process with the CPUs that Ray grants it."""
 
-    def __init__(self, command_line: list[str], pause: float):
+    def __init__(self, command_line: list[str], pause: float, with_keys: bool):
         options, names = parse(command_line)
         set_up_logs(options.log_format)
         granted = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
@@ -88,7 +99,7 @@ class Replica:
         LOG.info("a replica with %s threads", options.threads)
         self._engines = {name: make_engine(model, options, silent) for name, model in names.items()}
         self._pause = pause
-        self._settings = read_settings(options)
+        self._settings = settings_with_keys(options, with_keys)
         self._app = create_app(self._engines, self._settings)
         self._name = serve.get_replica_context().replica_id.unique_id
 
@@ -96,8 +107,9 @@ class Replica:
         self, scope: dict[str, Any], body: bytes, *, prefix: bytes | None
     ) -> AsyncGenerator[list[Message], None]:
         """`prefix` is for the router, which reads the arguments of a call."""
-        async for messages in exchange(self._app, scope, body, self._pause):
-            yield messages
+        async with aclosing(exchange(self._app, scope, body, self._pause)) as lists:
+            async for messages in lists:
+                yield messages
 
     async def whole_answer(self, scope: dict[str, Any]) -> tuple[str, list[Message]]:
         return self._name, await whole_answer(self._app, scope)
@@ -112,10 +124,22 @@ class Replica:
             raise RuntimeError("an engine has stopped")
 
 
+def settings_with_keys(options: argparse.Namespace, with_keys: bool) -> Settings:
+    """The settings of a process; Failure in one that lacks the keys that the application was started with."""
+    settings = read_settings(options)
+    if with_keys and not settings.api_keys:
+        where = "set it where `ray start` runs, on every node, or give api_key_file"
+        raise Failure(f"{KEY_VARIABLE}: not set in a process of Ray: {where}")
+    if not settings.api_keys:
+        LOG.warning("everybody who reaches this address can use the server: see api_key_file")
+    return settings
+
+
 def app(arguments: RayArguments) -> serve.Application:
     command_line = arguments.command_line
     options, names = parse(command_line)
     cpus, gpus = arguments.tensor_parallel * arguments.cpus, arguments.tensor_parallel * arguments.gpus
+    with_keys = bool(read_settings(options).api_keys)
     calls = (options.max_running or MAX_RUNNING) + (options.max_waiting or MAX_WAITING)
     deployed: dict[str, Any] = {
         "max_ongoing_requests": len(names) * calls + BESIDE,  # the engines refuse with 429 before Ray does
@@ -138,13 +162,15 @@ def app(arguments: RayArguments) -> serve.Application:
             "min_replicas": arguments.replicas,
             "max_replicas": arguments.max_replicas,
             "target_ongoing_requests": arguments.queue,
+            "upscale_delay_s": UPSCALE_SECONDS,
+            "look_back_period_s": UPSCALE_SECONDS,
             "policy": {"policy_function": by_queue},
         }
-    replicas = serve.deployment(Replica, **deployed).bind(command_line, arguments.pause)
+    replicas = serve.deployment(Replica, **deployed).bind(command_line, arguments.pause, with_keys)
     gateway = serve.deployment(
         serve.ingress()(RayGateway),
         num_replicas=arguments.gateways,
         max_ongoing_requests=STREAMS,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(replicas, command_line, arguments.prefix_routing)
+    return gateway.bind(replicas, command_line, arguments.prefix_routing, with_keys)

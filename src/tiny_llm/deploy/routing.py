@@ -9,6 +9,9 @@ from hashlib import blake2b
 # benches/LOG.md, T15: with 1.25 and 4, chance moves a quarter of the turns away from their pages.
 FACTOR = 2.0
 SPARE = 8
+# Of the number of replicas: the requests that each should have, and seconds until one more is started.
+QUEUED = 8
+UPSCALE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)

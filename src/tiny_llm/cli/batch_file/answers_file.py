@@ -29,15 +29,26 @@ class Written(msgspec.Struct):
     response: WrittenResponse | None
 
     @property
-    def answered(self) -> str | None:
-        """The custom_id, if this is no error."""
-        return self.custom_id if self.response and self.response.status_code == SUCCESS else None
+    def answered(self) -> tuple[bytes, str] | None:
+        """The digest of the custom_id and the mark of the request, if this is no error."""
+        if self.custom_id is None or self.response is None or self.response.status_code != SUCCESS:
+            return None
+        return digest(self.custom_id), self.id.rpartition("_")[2]
 
 
-def record(number: int, custom_id: str | None, response: dict[str, object] | None, problem: str) -> bytes:
-    """A line as in OpenAI's files: a response of the server, or what is wrong with the request's line."""
-    error = {"code": "invalid_line", "message": problem} if problem else None
-    fields = {"id": f"batch_req_{number}", "custom_id": custom_id, "response": response, "error": error}
+def error_record(number: int, custom_id: str | None, problem: str) -> bytes:
+    """A line as in OpenAI's files for what is no request."""
+    error = {"code": "invalid_line", "message": problem}
+    return _encoded({"id": f"batch_req_{number}", "custom_id": custom_id, "response": None, "error": error})
+
+
+def record(number: int, custom_id: str | None, response: dict[str, object], request: str) -> bytes:
+    """A line as in OpenAI's files: a response of the server. `request` is the mark of what it answers."""
+    name = f"batch_req_{number}_{request}"
+    return _encoded({"id": name, "custom_id": custom_id, "response": response, "error": None})
+
+
+def _encoded(fields: dict[str, object]) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
@@ -47,13 +58,13 @@ class AnswersFile:
     Complete answers stay. A line that was not written to its end and those with an error are removed: their
     requests are answered again. Devices and pipes are only written.
 
-    answered: the digests of the ids that have an answer.
+    answered: the digests of the ids that have an answer, each with the mark of its request.
     """
 
     def __init__(self, path: Path):
         check_writable({FLAG: path})
         self._path = path
-        self.answered: set[bytes] = set()
+        self.answered: dict[bytes, str] = {}
 
     def __enter__(self) -> Self:
         path = self._path.resolve()
@@ -85,28 +96,33 @@ class AnswersFile:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Refusal(f"{FLAG}: {self._path} is being written by another run") from error
+        if file is self._file and not os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
+            raise Refusal(f"{FLAG}: {self._path} has just been written by another run; try again")
 
     def _resume(self, path: Path) -> None:
         end, has_errors = 0, False
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                custom_id = self._read(number, line)
+                answered = self._read(number, line)
                 if not line.endswith(b"\n"):
                     break
                 end += len(line)
-                if custom_id is None:
+                if answered is None:
                     has_errors = True
                 else:
-                    self.answered.add(digest(custom_id))
+                    self.answered |= [answered]
         self._file.truncate(end)
         if has_errors:
             self._drop_errors(path)
 
-    def _read(self, number: int, line: bytes) -> str | None:
-        """The id that has its answer in this line; None if it has an error, or no end."""
-        if line.startswith(BEGIN[: len(line)]) and not line.endswith(b"\n"):
+    def _read(self, number: int, line: bytes) -> tuple[bytes, str] | None:
+        """The id that has its answer in this line, and the request; None if it has an error, or no end."""
+        is_ours = line.startswith(BEGIN[: len(line)])
+        if is_ours and not line.endswith(b"\n"):
             return None
         try:
+            if not is_ours:
+                raise msgspec.DecodeError
             return msgspec.json.decode(line, type=Written).answered
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             expected = "a file that `batch` has written, or a new one"
@@ -118,7 +134,8 @@ class AnswersFile:
         errors, self._file = self._file, FileIO(unfinished(path), "ab")
         with errors:
             try:
-                self._lock(self._file)
+                os.fchmod(self._file.fileno(), path.stat().st_mode & 0o777)
+                fcntl.flock(self._file, fcntl.LOCK_EX)
                 with path.open("rb") as file:
                     for number, line in enumerate(file, start=1):
                         if self._read(number, line) is not None:

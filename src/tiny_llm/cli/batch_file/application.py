@@ -19,8 +19,8 @@ from ..backends import EngineBackend
 from ..build_backend import build_tiny_llm_backend, flag
 from ..exit_codes import Refusal
 from ..serve import model_names
-from .answers_file import SUCCESS, record
-from .lines import BatchLine
+from .answers_file import SUCCESS, error_record, record
+from .lines import BatchLine, mark
 
 MAX_WINDOW = 2048  # lines that wait or are answered, each of which takes memory
 BUSY = (429, 503)  # statuses that other lines may be the reason of
@@ -63,6 +63,7 @@ class Application:
 
     def __init__(self, options: argparse.Namespace, engine: Engine):
         self._engine = engine
+        self._model = options.model
         self._window = window(options)
         (name,) = model_names([options.model])
         settings = Settings(allowed_hosts=("*",), max_prompts=self._window, max_grammars=self._window)
@@ -89,10 +90,11 @@ class Application:
     async def answer(self, line: BatchLine) -> BatchAnswer:
         """EngineFailed if there can be no more answers."""
         if line.problem:
-            written = record(line.number, line.custom_id, None, line.problem)
+            written = error_record(line.number, line.custom_id, line.problem)
             return BatchAnswer(line.number, line.end, written, failed=True)
         response = await self._respond(line)
-        written = record(line.number, line.custom_id, response, "")
+        request = mark(line.url, line.body, self._model)
+        written = record(line.number, line.custom_id, response, request)
         return BatchAnswer(line.number, line.end, written, failed=response["status_code"] != SUCCESS)
 
     async def _respond(self, line: BatchLine) -> dict[str, Any]:

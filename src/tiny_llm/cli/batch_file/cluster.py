@@ -50,10 +50,11 @@ ROW = pyarrow.schema({"lines": pyarrow.list_(LINE)})
 class BatchFile(Datasource):  # type: ignore[misc]
     """The lines of a batch file without those in `answered`, a reference to a set."""
 
-    def __init__(self, path: Path, answered: Any):
+    def __init__(self, path: Path, answered: Any, model: str):
         super().__init__()
         self._path = path
         self._answered = answered
+        self._model = model
 
     @property
     def supports_distributed_reads(self) -> bool:
@@ -65,12 +66,12 @@ class BatchFile(Datasource):  # type: ignore[misc]
     def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:
         size = self.estimate_inmemory_data_size()
         metadata = BlockMetadata(num_rows=None, size_bytes=size, input_files=None, exec_stats=None)
-        return [ReadTask(partial(read_blocks, self._path, self._answered), metadata)]
+        return [ReadTask(partial(read_blocks, self._path, self._answered, self._model), metadata)]
 
 
-def read_blocks(path: Path, answered: Any) -> Iterator[pyarrow.Table]:
+def read_blocks(path: Path, answered: Any, model: str) -> Iterator[pyarrow.Table]:
     """Tables of one row each, which Ray neither joins nor splits: some lines, at most as many as BLOCK."""
-    lines = read_requests(path, set(ray.get(answered)))
+    lines = read_requests(path, dict(ray.get(answered)), model)
     while block := list(islice(lines, BLOCK)):
         yield pyarrow.Table.from_pylist([{"lines": [asdict(line) for line in block]}], ROW)
 
@@ -92,7 +93,7 @@ class EngineActor:
 def answer_on_cluster(
     options: argparse.Namespace,
     path: Path,
-    answered: set[bytes],
+    answered: dict[bytes, str],
     progress: ProgressBar,
     write: Callable[[BatchAnswer], None],
 ) -> None:
@@ -104,7 +105,7 @@ def answer_on_cluster(
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # byte: a row is a block, which goes on at once
         lines = ray.data.read_datasource(
-            BatchFile(path.resolve(), ray.put(answered)), override_num_blocks=1, num_cpus=0
+            BatchFile(path.resolve(), ray.put(answered), options.model), override_num_blocks=1, num_cpus=0
         )
         calls = max(window(options) // BLOCK, 2)
         answers = lines.map_batches(

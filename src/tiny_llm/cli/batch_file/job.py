@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     path, start = Path(options.input), time.perf_counter()
     with AnswersFile(options.output) as answers, ProgressBar() as progress:
         tally = Tally(path, answers, progress)
-        if any(read_requests(path, set(answers.answered))):  # else a model is not needed
+        if has_open_lines(path, answers.answered, options.model):  # else a model is not needed
             answer(options, path, answers.answered, progress, tally.write)
     report = {
         "model": options.model,
@@ -79,6 +79,12 @@ def run(options: argparse.Namespace) -> int:
             f"{tally.first_failed}. The same command tries these lines again"
         )
     return 0
+
+
+def has_open_lines(path: Path, answered: dict[bytes, str], model: str) -> bool:
+    """Whether a line has no answer. With answers, all lines are read: each must be that of its request."""
+    lines = read_requests(path, dict(answered), model)
+    return sum(1 for _ in lines) > 0 if answered else any(lines)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -100,14 +106,14 @@ def check_options(options: argparse.Namespace) -> None:
 def answer_here(
     options: argparse.Namespace,
     path: Path,
-    answered: set[bytes],
+    answered: dict[bytes, str],
     progress: ProgressBar,
     write: Callable[[BatchAnswer], None],
 ) -> None:
     """Give `write` the answers of one engine, in this process."""
 
     async def answer_all(application: Application) -> None:
-        async with aclosing(application.answer_all(read_requests(path, answered))) as answers:
+        async with aclosing(application.answer_all(read_requests(path, answered, options.model))) as answers:
             async for answer in answers:
                 write(answer)
 

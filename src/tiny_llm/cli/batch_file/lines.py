@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ...server.settings import Settings
-from ..questions.batch_input import InvalidLine, json_type
+from ..exit_codes import Refusal
+from ..questions.batch_input import FLAG, InvalidLine, json_type
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 # Bytes of a line: a body as large as the server accepts, and what is around it. A longer line is not kept.
@@ -50,8 +51,16 @@ def digest(custom_id: str) -> bytes:
     return blake2b(custom_id.encode(), digest_size=16).digest()
 
 
-def read_requests(path: Path, answered: set[bytes]) -> Iterator[BatchLine]:
-    """The lines without an answer. `answered` has the digests of ids that have one, and shrinks."""
+def mark(url: str, body: bytes, model: str) -> str:
+    """What an answer keeps of its request: another one of the same id has another."""
+    return blake2b(b"\0".join((url.encode(), model.encode(), body)), digest_size=8).hexdigest()
+
+
+def read_requests(path: Path, answered: dict[bytes, str], model: str) -> Iterator[BatchLine]:
+    """The lines without an answer of `model`; a Refusal for one with the answer to another request.
+
+    `answered` has the digests of ids that have an answer, each with the mark of its request, and shrinks.
+    """
     seen: set[bytes] = set()
     with path.open("rb") as file:
         for number, (content, end) in enumerate(_lines(file), start=1):
@@ -64,7 +73,11 @@ def read_requests(path: Path, answered: set[bytes]) -> Iterator[BatchLine]:
                     problem = "custom_id: a line before has the same one"
                     line = BatchLine(number, end, line.custom_id, problem=problem)
                 elif known in answered:
-                    answered.remove(known)
+                    if answered.pop(known) != mark(line.url, line.body, model):
+                        raise Refusal(
+                            f"{FLAG}: line {number}: custom_id {line.custom_id!r}: the output has the answer "
+                            "to another request or of another model; give a new --output"
+                        )
                     seen.add(known)
                     continue
                 seen.add(known)
@@ -94,7 +107,10 @@ def _read_line(number: int, end: int, content: bytes | None) -> BatchLine:
         if not isinstance(fields.custom_id, str) or not fields.custom_id:
             raise InvalidLine(f"custom_id: got {_shown(fields.custom_id)}, expected a string")
         custom_id = fields.custom_id
-        body = _checked_body(fields)
+        try:
+            body = _checked_body(fields)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidLine(f"body: got invalid JSON, expected an object: {error}") from error
     except InvalidLine as error:
         return BatchLine(number, end, custom_id, problem=str(error))
     return BatchLine(number, end, custom_id, fields.url, body)

@@ -127,8 +127,8 @@ def _slices(config: ModelConfig, ranks: Ranks) -> WeightShare:
 def head_range(heads: int, kv_heads: int, ranks: Ranks) -> tuple[range, range]:
     """The heads of keys and values of this rank, and the query heads that use them.
 
-    Rank 0, which chooses the number of pages, has no fewer heads of keys than another. With fewer of them than
-    ranks, some ranks share one, and divide its query heads.
+    Rank 0, which chooses the number of pages, has no fewer heads of keys than another. With fewer of them
+    than ranks, some ranks share one, and divide its query heads.
     """
     group, size, rank = heads // kv_heads, ranks.size, ranks.rank
     if size <= kv_heads:
