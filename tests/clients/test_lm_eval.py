@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from tiny_llm import LLM
 from tiny_llm.engine import Engine
 from tiny_llm.loading.find import EMBEDDED
 
@@ -19,7 +20,7 @@ PAIRS = [("Once upon", " a time"), ("What is", " a purple elephant of doom"), ("
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with Engine("tiny") as started:
+    with Engine(LLM("tiny", dtype="float32")) as started:
         yield started
 
 

@@ -21,7 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from ..support.processes.child import ROOT
 from ..support.serving.running import RunningServer
 
-START_SECONDS = 120
+START_SECONDS = 300
+# Ray gives up a proxy that takes longer to start, on a machine that compiles something else meanwhile.
+PATIENT = dict.fromkeys(
+    ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"], "60"
+)
 REPLICA = b"ray::ServeReplica:tiny-llm:Replica"
 
 
@@ -83,7 +87,7 @@ def running(config: Mapping[str, Any], folder: Path, headers: Mapping[str, str])
     file, log = folder / "serve.yaml", folder / "log"
     file.write_text(json.dumps({**config, "http_options": http}))
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
-    environment = {**os.environ, **token, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
+    environment = {**os.environ, **token, **PATIENT, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "src" / "extensions")])
     serve = [Path(sys.executable).parent / "serve", "run", file]
     with log.open("wb") as output:
