@@ -17,6 +17,7 @@ from tiny_llm.course.model import build_model
 from tiny_llm.engine import Engine, EngineRequest, Handle, Timings
 from tiny_llm.engine.steps import PendingTokens
 from tiny_llm.generate import stream_generate
+from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.sequence import SequenceState
 from tiny_llm.loading import Checkpoint, load
 from tiny_llm.loading.weights.tree import named_parts
@@ -34,11 +35,10 @@ class CheckpointLLM(LLM):
     """The model of a checkpoint in memory, whose weights were changed."""
 
     def __init__(self, checkpoint: Checkpoint, dtype: str):
-        self.name, self.device, self.dtype = checkpoint.name, "cpu", dtype
-        self.model = build_model(checkpoint, getattr(mx, dtype), enable_flash_attn=True)
-        self.tokenizer = checkpoint.tokenizer
-        self._models, self._draft = [self.model], None
-        self.context = checkpoint.config.max_position_embeddings
+        model = build_model(checkpoint, getattr(mx, dtype), enable_flash_attn=True)
+        context = checkpoint.config.max_position_embeddings
+        LoadedModel.__init__(self, checkpoint.name, model, checkpoint.tokenizer, "cpu", context)
+        self.dtype = dtype
 
 
 def unpacked_llm(name: str, dtype: str) -> CheckpointLLM:
