@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -199,15 +200,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not mx.is_available(mx.gpu):
         parser.error("MLX finds no GPU on this machine")
     record: Record = {"benchmark": "gpu", **machine.describe(), "gpu": gpu_facts(), "rows": []}
+    return collect(parser.prog, record, lambda: rows(options), measured_table, options.json)
+
+
+def collect(
+    program: str,
+    record: Record,
+    rows: Callable[[], Iterator[Record]],
+    show: Callable[[Record], str],
+    file: Path | None,
+) -> int:
+    """Add rows to a record, which is written after each, for interrupted runs; the exit code."""
     try:
-        check_mlx_lm()
-        for found in rows(options):
+        if mx.is_available(mx.gpu):
+            check_mlx_lm()
+        for found in rows():
             record["rows"].append(found)
-            print(measured_table(record).splitlines()[-1], file=sys.stderr, flush=True)
-            if options.json:  # after every row, for interrupted runs
-                write_whole(options.json, json.dumps(record, indent=1) + "\n")
+            print(show(record).splitlines()[-1], file=sys.stderr, flush=True)
+            if file is not None:
+                write_whole(file, json.dumps(record, indent=1) + "\n")
     except Failure as failure:
-        print(f"{parser.prog}: {failure}", file=sys.stderr)
+        print(f"{program}: {failure}", file=sys.stderr)
         return FAILED
-    print(measured_table(record))
+    print(show(record))
     return 0

@@ -16,14 +16,14 @@ from typing import Any
 
 import mlx.core as mx
 
+from benches.gpu import collect
 from benches.harness import machine
 from benches.harness.machine import ROOT
 from benches.names import MLX_LM, TINY_LLM
 from benches.report.tables import Record, table
 from tiny_llm.cli.arguments import integer
-from tiny_llm.cli.exit_codes import FAILED, Failure
-from tiny_llm.cli.mlx_lm_backend import check_mlx_lm
-from tiny_llm.cli.output_files import output_file, write_whole
+from tiny_llm.cli.exit_codes import Failure
+from tiny_llm.cli.output_files import output_file
 from tiny_llm.distributed.launch import free_port
 from tiny_llm.runtime.extension import load_extension
 
@@ -129,16 +129,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the record")
     options = parser.parse_args(argv)
     record: Record = {"benchmark": "ranks", **machine.describe(), "rows": []}
-    try:
-        if mx.is_available(mx.gpu):
-            check_mlx_lm()
-        for found in rows(options):
-            record["rows"].append(found)
-            print(measured_table(record).splitlines()[-1], file=sys.stderr, flush=True)
-            if options.json:  # after every row, for interrupted runs
-                write_whole(options.json, json.dumps(record, indent=1) + "\n")
-    except Failure as failure:
-        print(f"{parser.prog}: {failure}", file=sys.stderr)
-        return FAILED
-    print(measured_table(record))
-    return 0
+    return collect(parser.prog, record, lambda: rows(options), measured_table, options.json)

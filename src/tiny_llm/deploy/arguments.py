@@ -28,7 +28,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
     cpus, gpus: of each process of a replica, which has one for each rank of tensor_parallel. All are one
         bundle of a placement group, as they share a machine.
     gateways: processes that read requests and pass answers on.
-    pause: seconds from one part of a stream to the next: each costs a millisecond of processor time.
+    pause: seconds from one part of a stream to the next: each costs a call between processes.
     load_factor, spare: as in `LoadBound`.
     prefix_routing: false routes to the least loaded replica, to compare.
     """

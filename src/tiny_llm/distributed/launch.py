@@ -23,14 +23,14 @@ from ..loading.checkpoint import check_ranks
 from ..loading.progress import Progress
 from ..runtime.extension import load_extension
 from ..runtime.gpu import computes_on_gpu, is_cuda
-from ..runtime.ranks import Kind, Ranks, join_nccl, join_ring
+from ..runtime.ranks import Division, Ranks, join_nccl, join_ring
 from ..runtime.version import version
-from . import messages
 from .leader import Leader, RankProcess
-from .messages import json_frame
+from .messages import Kind, json_frame
 
 MOST_RANKS = 64
 JOIN_SECONDS = 60  # for MLX to connect all ranks
+THIS = ""  # this machine, in a list of those of the ranks
 HERE = ("localhost", "127.0.0.1", "::1")
 FOLLOWER = "tiny_llm.engine.follower"
 
@@ -51,7 +51,7 @@ class Host:
 class Group:
     """How many ranks a model is divided among, and how. `hosts` is None for this machine."""
 
-    kind: Kind
+    kind: Division
     size: int
     hosts: tuple[Host, ...] | None = None
 
@@ -65,7 +65,7 @@ def read_group(tensor: int | None, pipeline: int | None, hostfile: Path | None) 
     """The group of these options, each checked; None for a single process."""
     if tensor is not None and pipeline is not None:
         raise ArgumentError("", "pipeline_parallel", pipeline, "no tensor_parallel beside it")
-    kind: Kind = "pipeline" if tensor is None else "tensor"
+    kind: Division = "pipeline" if tensor is None else "tensor"
     argument, size = f"{kind}_parallel", pipeline if tensor is None else tensor
     if size is None:
         if hostfile is not None:
@@ -127,8 +127,8 @@ def start_ranks(
         raise UnsupportedError("", group.argument, group.size, "one model on several ranks in a process")
     hosts = group.hosts or (Host("localhost", "127.0.0.1"),) * group.size
     check_ranks(name, group.kind, group.size, offline=offline or None, progress=progress)
-    machines = [host.ssh for host in hosts]
-    here = machines.count(machines[0])
+    machines = [THIS if host.is_here or host.ssh == hosts[0].ssh else host.ssh for host in hosts]
+    here = machines.count(THIS)
     if device == "gpu" and here > mx.device_count(mx.gpu):
         expected = f"at most {mx.device_count(mx.gpu)}, the GPUs of this machine"
         raise ArgumentError("", group.argument, group.size, expected)
@@ -138,7 +138,7 @@ def start_ranks(
     processes: dict[int, RankProcess] = {}
     try:
         for rank in range(1, group.size):
-            processes[rank] = _start(rank, hosts, leader)
+            processes[rank] = _start(rank, hosts[rank], machines, leader)
         said = leader.accept(processes)
         for rank, greeting in said.items():
             if greeting.get("version") != version():
@@ -148,7 +148,7 @@ def start_ranks(
         model = {"name": name, "dtype": dtype, "offline": offline, "device": device}
         model |= {"threads": threads, "machines": machines}
         joined = {"kind": group.kind, "backend": backend, "addresses": addresses, "model": model}
-        leader.send(json_frame(messages.Kind.JOIN, joined))
+        leader.send(json_frame(Kind.JOIN, joined))
         ranks = join(group.kind, backend, 0, addresses)
         leader.joined()
     except BaseException:
@@ -175,7 +175,7 @@ def _leader(ip: str, group: Group) -> Leader:
         raise ArgumentError("", "hostfile[0].ips", ip, problem) from error
 
 
-def join(kind: Kind, backend: str, rank: int, addresses: list[str]) -> Ranks:
+def join(kind: Division, backend: str, rank: int, addresses: list[str]) -> Ranks:
     """Join MLX's group. A process that waits for a lost one there can do nothing else, so it ends."""
     faulthandler.dump_traceback_later(JOIN_SECONDS, exit=True)
     try:
@@ -186,17 +186,16 @@ def join(kind: Kind, backend: str, rank: int, addresses: list[str]) -> Ranks:
 
 def free_port(host: str) -> int:
     """A port that nobody listens at."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+    with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
-def _start(rank: int, hosts: Sequence[Host], leader: Leader) -> subprocess.Popen[bytes]:
+def _start(rank: int, host: Host, machines: Sequence[str], leader: Leader) -> RankProcess:
     """The process of a rank; it reads the token from standard input, which nobody else can see."""
-    host = hosts[rank]
-    is_here = host.is_here or host.ssh == hosts[0].ssh
+    is_here = machines[rank] == THIS
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if is_here else [""]
-    place = [other.ssh for other in hosts[:rank]].count(host.ssh)  # among the ranks of its machine
+    place = machines[:rank].count(machines[rank])  # among the ranks of its machine
     gpu = str(place) if gpus == [""] else gpus[place % len(gpus)]
     command = ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
     command += [sys.executable, "-m", FOLLOWER, leader.address, str(rank), host.ip]

@@ -132,9 +132,10 @@ class Leader:
             return
         self._ended = True
         self._socket.close()
-        for connection in self._connections.values():
-            with suppress(OSError):
-                write_frame(connection, Frame(Kind.END))
+        with self._sending:
+            for connection in self._connections.values():
+                with suppress(OSError):
+                    write_frame(connection, Frame(Kind.END))
         end = time.monotonic() + 3
         for process in self._processes.values():
             try:
@@ -172,9 +173,8 @@ class Leader:
             while True:
                 frame = read_frame(connection)
                 if frame.kind is Kind.BEAT:
-                    reason_to_end = self._slowness(rank, frame.numbers()[0])
-                    if reason_to_end is not None:
-                        reason = reason_to_end
+                    if slowness := self._slowness(rank, frame.numbers()[0]):
+                        reason = slowness
                         break
                 elif frame.kind is Kind.READY:
                     with self._changed:

@@ -73,10 +73,6 @@ class LeadingRunner:
             self._leader.send(Frame(Kind.REST, array("i", ended).tobytes()))
         self._runner.rest()
 
-    def forget(self) -> None:
-        """Processes that have failed in a step cannot go on together."""
-        raise UnsupportedError("Engine", "step", "a fault on several ranks", "none")
-
     def _ended(self) -> list[int]:
         """How many requests do not run any more, and their numbers."""
         states = [state for state in self._numbers if state.status is not Status.RUNNING]
@@ -104,9 +100,10 @@ def run_model(
     if llm.leader is None:
         return make_runner(llm.model, size, **settings)
     runner = make_runner(llm.model, size, **settings)
-    llm.leader.on_lost = on_lost
     pages = {"page_size": size.page_size, "num_pages": size.num_pages}
-    return LeadingRunner(runner, llm.model.ranks, llm.leader, pages=pages, settings=settings)
+    leading = LeadingRunner(runner, llm.model.ranks, llm.leader, pages=pages, settings=settings)
+    llm.leader.on_lost = on_lost  # of the engine that runs, not of one that was refused
+    return leading
 
 
 class FollowedStates:

@@ -199,6 +199,7 @@ class Steps:
 
     def forget(self) -> None:
         """Start with new pages: after a step that failed, arrays may be unusable."""
+        assert not isinstance(self.runner, LeadingRunner)  # several ranks cannot go on: their engine ends
         self._ahead = None
         with on_device(self._llm.device):
             self.runner.forget()

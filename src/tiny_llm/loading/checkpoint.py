@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..checks.types import check_type
-from ..runtime.ranks import Kind, Ranks
+from ..runtime.ranks import Division, Ranks
 from .adapters import check_adapters
 from .config import ModelConfig, read_config
 from .errors import LoadError
@@ -80,7 +80,7 @@ def load(
 
 def check_ranks(
     name: str | Path,
-    kind: Kind,
+    kind: Division,
     size: int,
     *,
     offline: bool | None = None,

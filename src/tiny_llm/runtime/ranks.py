@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ..errors import ArgumentError, UnsupportedError
 
-Kind = Literal["tensor", "pipeline"]
+Division = Literal["tensor", "pipeline"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Ranks:
 
     joined: ClassVar[bool] = False  # MLX has one group in a process
 
-    kind: Kind
+    kind: Division
     rank: int
     size: int
     group: Any
@@ -59,7 +59,7 @@ class Ranks:
         return mx.distributed.send(x, self.rank - 1, group=self.group)
 
 
-def join_ring(kind: Kind, rank: int, addresses: Sequence[str]) -> Ranks:
+def join_ring(kind: Division, rank: int, addresses: Sequence[str]) -> Ranks:
     """This process as one of a ring over TCP; `addresses` has "host:port" of each rank.
 
     It waits for its neighbours, and lets no other thread of Python run meanwhile.
@@ -77,7 +77,7 @@ def join_ring(kind: Kind, rank: int, addresses: Sequence[str]) -> Ranks:
     return _checked(kind, rank, len(addresses), group)
 
 
-def join_nccl(kind: Kind, rank: int, addresses: Sequence[str]) -> Ranks:
+def join_nccl(kind: Division, rank: int, addresses: Sequence[str]) -> Ranks:
     """This process as one of a group of GPUs; the first of `addresses` is where they meet."""
     if kind == "pipeline":
         raise UnsupportedError(
@@ -89,7 +89,7 @@ def join_nccl(kind: Kind, rank: int, addresses: Sequence[str]) -> Ranks:
     return _checked(kind, rank, len(addresses), mx.distributed.init(strict=True, backend="nccl"))
 
 
-def _checked(kind: Kind, rank: int, size: int, group: Any) -> Ranks:
+def _checked(kind: Division, rank: int, size: int, group: Any) -> Ranks:
     """MLX may give a group of one process, which would answer with a part of the weights."""
     if (group.rank(), group.size()) != (rank, size):
         got = f"rank {group.rank()} of {group.size()}"

@@ -23,12 +23,13 @@ from .requests import BenchRequest
 class BenchBackend:
     """`generate` yields the tokens of a request, greedily and past end tokens.
 
-    `logits` returns the logits [V] after the prompt, for comparison between backends.
+    `logits` returns the logits [V] after the prompt, for comparison between backends; None for one that is
+    measured alone.
     """
 
     name: str
     generate: Callable[[BenchRequest], Iterator[int]]
-    logits: Callable[[BenchRequest], mx.array]
+    logits: Callable[[BenchRequest], mx.array] | None
 
 
 def tiny_llm_backend(name: str, model: Any) -> BenchBackend:
@@ -65,10 +66,7 @@ def engine_backend(name: str, llm: LoadedModel) -> BenchBackend:
             for event in engine.submit(wanted):
                 yield from event.token_ids
 
-    def logits(request: BenchRequest) -> mx.array:
-        raise NotImplementedError  # there is no second backend to compare with
-
-    return BenchBackend(name, generate, logits)
+    return BenchBackend(name, generate, None)
 
 
 def mlx_lm_backend(name: str, model: Any) -> BenchBackend:

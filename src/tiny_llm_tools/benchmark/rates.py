@@ -67,10 +67,12 @@ def measure(
 
 def largest_difference(backends: Sequence[BenchBackend], request: BenchRequest) -> dict[str, float]:
     """Largest difference of logits from those of the first backend, relative to the largest of these."""
-    expected = backends[0].logits(request).astype(mx.float32)
-    largest = mx.abs(expected).max()
+    logits = {each.name: each.logits(request).astype(mx.float32) for each in backends if each.logits}
+    if not logits:
+        return {}
+    first, *others = logits
+    largest = mx.abs(logits[first]).max()
     found: dict[str, Any] = {
-        other.name: (mx.abs(other.logits(request).astype(mx.float32) - expected).max() / largest).item()
-        for other in backends[1:]
+        name: (mx.abs(logits[name] - logits[first]).max() / largest).item() for name in others
     }
     return found

@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             backends = [ranks_backend(options, checkpoint, dtype, leader)]
         progress("comparing the logits", 0, None)
-        differences = largest_difference(backends, requests[0]) if len(backends) > 1 else {}
+        differences = largest_difference(backends, requests[0])
         for name, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
                 raise Failure(
