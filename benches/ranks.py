@@ -29,7 +29,7 @@ from tiny_llm.runtime.extension import load_extension
 
 HERE = "127.0.0.1"
 WEIGHTS = {"4-bit": 4, "bf16": None}
-TARGETS = {("32b", 2): ("decode", 1.6), ("qwen2-7b", 2): ("prefill", 1.7)}
+TARGETS = {"prefill": 1.7, "decode": 1.6}  # of the 32B shape, two GPUs against one
 SECONDS = 1800  # of a group
 
 
@@ -88,11 +88,13 @@ def rows(options: argparse.Namespace) -> Iterator[Record]:
 
 def _verdict(model: str, size: int, alone: Sequence[float], shared: Sequence[float]) -> str:
     """Targets are for GPUs: processes on one machine's cores can only lose."""
-    if (model, size) not in TARGETS or not mx.is_available(mx.gpu):
+    if (model, size) != ("32b", 2) or not mx.is_available(mx.gpu):
         return ""
-    what, target = TARGETS[model, size]
-    gain = alone[what == "decode"] / shared[what == "decode"]
-    return f"{what} >= {target}x: {'met' if gain >= target else 'missed'}"
+    gains = {what: one / two for what, one, two in zip(TARGETS, alone, shared, strict=True)}
+    return ", ".join(
+        f"{what} >= {target}x: {'met' if gains[what] >= target else 'missed'}"
+        for what, target in TARGETS.items()
+    )
 
 
 def measured_table(record: Record) -> str:

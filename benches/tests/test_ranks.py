@@ -44,7 +44,7 @@ def test_gains_are_over_the_first_group(monkeypatch: pytest.MonkeyPatch) -> None
     alone, two = ranks.rows(options)
     assert (alone["prefill"], alone["decode"], alone["decode_gain"]) == (250, 50, 1)
     assert (two["prefill_gain"], two["decode_gain"], two["sums"]) == (2, 2, 0.5)
-    assert two["target"] == "decode >= 1.6x: met"
+    assert two["target"] == "prefill >= 1.7x: met, decode >= 1.6x: met"
     assert "| 2.00x | 50% |" in ranks.measured_table({"rows": [two]})
 
 

@@ -78,7 +78,10 @@ def join_ring(kind: Division, rank: int, addresses: Sequence[str]) -> Ranks:
 
 
 def join_nccl(kind: Division, rank: int, addresses: Sequence[str]) -> Ranks:
-    """This process as one of a group of GPUs; the first of `addresses` is where they meet."""
+    """This process as one of a group of GPUs; the first of `addresses` is where they meet.
+
+    It must be called before MLX has used the GPU, which reads the setting of CUDA graphs once.
+    """
     if kind == "pipeline":
         raise UnsupportedError(
             "", "backend", "nccl", "ring: MLX's NCCL sends nothing from one rank to another"
@@ -86,6 +89,7 @@ def join_nccl(kind: Division, rank: int, addresses: Sequence[str]) -> Ranks:
     host, _, port = addresses[0].rpartition(":")
     os.environ |= {"MLX_RANK": str(rank), "MLX_WORLD_SIZE": str(len(addresses))}
     os.environ |= {"NCCL_HOST_IP": host, "NCCL_PORT": port}
+    os.environ.setdefault("MLX_USE_CUDA_GRAPHS", "0")  # in a graph, a sum takes twice as long to start
     return _checked(kind, rank, len(addresses), mx.distributed.init(strict=True, backend="nccl"))
 
 
