@@ -8,9 +8,9 @@ import pytest
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.cache.prefix_index import Digest, PrefixIndex, digest
 from tiny_llm.scheduler import RequestState
-from tiny_llm.scheduler.page_tables import Copies, PageTables
+from tiny_llm.scheduler.page_allocator import Copies, PageAllocator
 
-from .support.page_tables import answered, forked, request, tables_of
+from .support.page_allocator import answered, forked, request, tables_of
 from .support.refusal import refused
 
 TEXT = array("i", [1, 2, 3, 4, 5, 6])  # three pages of two tokens
@@ -181,7 +181,7 @@ def test_task_2_a_text_has_one_page_and_a_page_has_one_text():
     assert find(index, [8, 8]) == []
 
 
-def pages_and_owners(tables: PageTables, state: RequestState) -> tuple[list[int], list[int]]:
+def pages_and_owners(tables: PageAllocator, state: RequestState) -> tuple[list[int], list[int]]:
     return list(state.pages), [tables.pool.owners(page) for page in state.pages]
 
 
@@ -240,7 +240,7 @@ def test_task_3_found_pages_are_taken_before_new_ones():
     tables.check([state])
 
 
-def grow(tables: PageTables, state: RequestState, **ahead: int) -> tuple[bool, list[int], Copies]:
+def grow(tables: PageAllocator, state: RequestState, **ahead: int) -> tuple[bool, list[int], Copies]:
     copies: Copies = []
     grown = tables.grow(state, copies, **ahead)
     return grown, list(state.pages), copies

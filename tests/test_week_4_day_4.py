@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from tiny_llm.cache.pages import PagePool
-from tiny_llm.engine.pace import (
+from tiny_llm.errors import ArgumentError
+from tiny_llm.scheduler import RequestState, Scheduler, Status
+from tiny_llm.scheduler.budget import (
     FEWEST_TOKENS,
     LONGEST_STEP,
     PATIENCE,
@@ -14,10 +16,8 @@ from tiny_llm.engine.pace import (
     STEPS_BETWEEN_SMALL,
     STEPS_TO_FORGET,
     TRIALS,
-    Pace,
+    PrefillBudget,
 )
-from tiny_llm.errors import ArgumentError
-from tiny_llm.scheduler import RequestState, Scheduler, Status
 from tiny_llm.scheduler.queues import Queues
 
 from .scheduler.fake_engine import FakeEngine, assert_answer, assert_at_rest
@@ -155,30 +155,30 @@ def test_task_1_a_plan_is_discarded_once_and_not_committed():
 # Task 2: how many tokens of a prompt
 
 
-def learn(pace, answers, prompt, milliseconds):
+def learn(budget, answers, prompt, milliseconds):
     """A step with so many rows of answers and so many tokens of a prompt took so long."""
     rows = [SimpleNamespace(token_ids=[0], is_prefill=False)] * answers
     rows += [SimpleNamespace(token_ids=[0] * prompt, is_prefill=True)] * (prompt > 0)
-    pace.learn(SimpleNamespace(rows=rows), milliseconds / 1024)  # a power of two: nothing is rounded
+    budget.learn(SimpleNamespace(rows=rows), milliseconds / 1024)  # a power of two: nothing is rounded
 
 
 def after(*steps, answers=1, alone=1.0):
-    """A pace that has seen steps, (rows, milliseconds) each, and then one of the answers alone."""
-    pace = Pace()
+    """A budget that has seen steps, (rows, milliseconds) each, and then one of the answers alone."""
+    budget = PrefillBudget()
     for rows, milliseconds in steps:
-        learn(pace, answers, rows - answers, milliseconds)
-    learn(pace, answers, 0, alone)
-    return pace
+        learn(budget, answers, rows - answers, milliseconds)
+    learn(budget, answers, 0, alone)
+    return budget
 
 
 def test_task_2_there_is_no_bound_without_answers_or_beyond_the_largest_size():
-    assert Pace().prompt_tokens(0) is None
-    assert Pace().prompt_tokens(SIZES[-1] - FEWEST_TOKENS + 1) is None
+    assert PrefillBudget().prompt_tokens(0) is None
+    assert PrefillBudget().prompt_tokens(SIZES[-1] - FEWEST_TOKENS + 1) is None
 
 
 def test_task_2_answers_go_alone_until_such_a_step_is_known():
-    assert Pace().prompt_tokens(1) == 0
-    assert Pace().prompt_tokens(SIZES[-1] - FEWEST_TOKENS) == 0
+    assert PrefillBudget().prompt_tokens(1) == 0
+    assert PrefillBudget().prompt_tokens(SIZES[-1] - FEWEST_TOKENS) == 0
 
 
 @pytest.mark.parametrize(("answers", "size"), [(1, 4), (2, 8), (5, 8), (6, 12), (300, 384)])
@@ -216,9 +216,9 @@ def test_task_2_a_prompt_comes_in_however_slow_the_smallest_size_is():
 
 def test_task_2_prompts_get_more_once_they_have_been_coming_in_for_long():
     for milliseconds, tokens in ((1024 * PATIENCE - 1, 4 - 1), (1024 * PATIENCE, 128 - 1)):
-        pace = after(*[(4, 9.0)] * TRIALS)
-        learn(pace, 1, pace.prompt_tokens(1), milliseconds)
-        assert pace.prompt_tokens(1) == tokens
+        budget = after(*[(4, 9.0)] * TRIALS)
+        learn(budget, 1, budget.prompt_tokens(1), milliseconds)
+        assert budget.prompt_tokens(1) == tokens
 
 
 def test_task_2_there_is_no_bound_where_all_sizes_are_short_enough():
@@ -229,13 +229,13 @@ def test_task_2_there_is_no_bound_where_all_sizes_are_short_enough():
 def test_task_2_the_answers_go_alone_from_time_to_time(largest, steps):
     """After 16 steps with prompts, or after 4 at the smallest size."""
     next_size = SIZES[SIZES.index(largest) + 1]
-    pace = after((4, 1.0), (8, 1.0 if largest == 8 else 9.0), *[(next_size, 9.0)] * TRIALS)
+    budget = after((4, 1.0), (8, 1.0 if largest == 8 else 9.0), *[(next_size, 9.0)] * TRIALS)
     for _ in range(steps):
-        assert pace.prompt_tokens(1) == largest - 1
-        learn(pace, 1, largest - 1, 1.0)
-    assert pace.prompt_tokens(1) == 0
-    learn(pace, 1, 0, 1.0)
-    assert pace.prompt_tokens(1) == largest - 1
+        assert budget.prompt_tokens(1) == largest - 1
+        learn(budget, 1, largest - 1, 1.0)
+    assert budget.prompt_tokens(1) == 0
+    learn(budget, 1, 0, 1.0)
+    assert budget.prompt_tokens(1) == largest - 1
 
 
 def test_task_2_a_size_that_was_slow_is_tried_again_after_many_steps():
@@ -246,12 +246,12 @@ def test_task_2_a_size_that_was_slow_is_tried_again_after_many_steps():
 
 def test_task_2_a_step_is_compared_with_one_of_as_many_answers_alone():
     """Of fewer, if none had so many; of more, if there are no fewer."""
-    pace = after((8, 5.0))
-    learn(pace, 2, 0, 1.0)
-    learn(pace, 4, 0, 2.0)
-    assert pace.prompt_tokens(4) == 12 - 4  # 5 <= 2.8 * 2
-    assert pace.prompt_tokens(5) == 12 - 5  # by the time of 4
-    assert pace.prompt_tokens(3) == 8 - 3  # by the time of 2: 5 > 2.8, and one slow step proves little
+    budget = after((8, 5.0))
+    learn(budget, 2, 0, 1.0)
+    learn(budget, 4, 0, 2.0)
+    assert budget.prompt_tokens(4) == 12 - 4  # 5 <= 2.8 * 2
+    assert budget.prompt_tokens(5) == 12 - 5  # by the time of 4
+    assert budget.prompt_tokens(3) == 8 - 3  # by the time of 2: 5 > 2.8, and one slow step proves little
     one = after((8, 5.0), answers=4, alone=2.0)
     assert one.prompt_tokens(1) == 4 - 1  # by the time of 4
 
@@ -259,9 +259,9 @@ def test_task_2_a_step_is_compared_with_one_of_as_many_answers_alone():
 @pytest.mark.parametrize(("cost", "size"), [(0.2, 8), (0.01, 128), (3.0, 4)])
 def test_task_2_a_prompt_grows_a_step_up_to_the_limit(cost, size):
     """On a machine where each row more makes a step longer by `cost`, measured from scratch."""
-    pace, sizes = Pace(), []
+    budget, sizes = PrefillBudget(), []
     for _ in range(120):
-        tokens = pace.prompt_tokens(1)
-        learn(pace, 1, tokens, 1.0 + cost * tokens)
+        tokens = budget.prompt_tokens(1)
+        learn(budget, 1, tokens, 1.0 + cost * tokens)
         sizes += [1 + tokens] if tokens else []
     assert sizes[-4:] == [size] * 4

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tiny_llm.engine.lookup import FIRST_STEPS_OFF, MOST_INDEXED, PromptLookup
+from tiny_llm.engine.drafts import FIRST_STEPS_OFF, MOST_INDEXED, PromptLookup
 from tiny_llm.errors import NumericError
 from tiny_llm.sampling import row_step
 from tiny_llm.sampling.params import Sampling

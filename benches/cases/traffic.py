@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from benches.names import ONE_STREAM, TINY_LLM
-from tiny_llm.engine.pace import FEWEST_TOKENS, LONGEST_STEP, SIZES
 from tiny_llm.engine.sizes import STEP_TOKENS
+from tiny_llm.scheduler.budget import FEWEST_TOKENS, LONGEST_STEP, SIZES
 
 DECODE = re.compile(r"(?P<model>.+) (?P<streams>\d+) x decode after (?P<prompt>\d+) tokens")
 OUTPUT = 64  # tokens of the answers of those rows

@@ -11,8 +11,7 @@ from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
 from .distributed.launch import read_group, start_ranks
 from .engine import EngineRequest
-from .engine.batch import answer_all, check_list_invariant
-from .engine.requests import make_requests, starter
+from .engine.batch import answer_all, check_list_invariant, make_requests, starter
 from .engine.stream import Stream, answer_one
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generation.defaults import LLM_BATCH_SIZE

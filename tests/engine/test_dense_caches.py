@@ -169,7 +169,7 @@ def test_random_requests(model, seed):
         if rng.random() < 0.3:
             prompt = rng.choice(model.prompts)
             prompt = [*prompt, *rng.choice([[], model.answer(prompt)])]
-            options = {"choices": rng.choice([1, 1, 3]), "scores_prompt": rng.random() < 0.2}
+            options = {"choices": rng.choice([1, 1, 3]), "wants_prompt_logprobs": rng.random() < 0.2}
             loop.add(prompt, rng.randint(1, LENGTH), salt=rng.choice("ab"), **options)
         loop.step(cancel)
     loop.run()

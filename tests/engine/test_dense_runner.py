@@ -107,7 +107,7 @@ def test_several_answers_to_a_prompt(model):
 @pytest.mark.parametrize("step_tokens", [16, 512])
 def test_the_logits_of_a_prompt(model, step_tokens):
     loop = Loop(model, step_tokens=step_tokens)
-    scored = loop.add(model.prompts[2], scores_prompt=True)
+    scored = loop.add(model.prompts[2], wants_prompt_logprobs=True)
     loop.add(model.prompts[1])
     loop.run()
     assert_answered(model, loop)

@@ -9,8 +9,7 @@ import pytest
 
 from tiny_llm import LLM, ArgumentError
 from tiny_llm.engine import Engine
-from tiny_llm.engine.drafts import relative_cost
-from tiny_llm.engine.lookup import PromptLookup
+from tiny_llm.engine.drafts import PromptLookup, relative_cost
 from tiny_llm.sampling.grammar import Grammar
 from tiny_llm.sampling.propose import propose
 

@@ -15,8 +15,6 @@ import pytest
 from tiny_llm import NumericError, Sampling
 from tiny_llm.engine import Engine, EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
-from tiny_llm.engine import requests as engine_requests
-from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all, check_list_invariant
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
 from tiny_llm.errors import ArgumentError, StepFailed
@@ -120,7 +118,7 @@ def test_a_step_of_a_list_has_a_part_of_a_prompt_beside_each_answer(llm, monkeyp
             steps.append(self.statistics().step_tokens)
             super().close()
 
-    monkeypatch.setattr(engine_requests, "Engine", Watched)
+    monkeypatch.setattr(engine_batch, "Engine", Watched)
     request = EngineRequest(prompt_ids=[5] * 100, sampling=ONE)
     answer_all(llm, [request], batch_size=batch_size, prefill_tokens=40)
     assert steps == [(41, 41, 18)]
@@ -144,7 +142,7 @@ def test_few_requests_are_in_the_engine_at_a_time(llm, monkeypatch):
             waiting.append(statistics.running + statistics.waiting)
             return handle
 
-    monkeypatch.setattr(engine_requests, "Engine", Watched)
+    monkeypatch.setattr(engine_batch, "Engine", Watched)
     assert len(llm.generate(["a"] * 12, max_tokens=2, batch_size=2)) == len(waiting) == 12
     assert max(waiting) <= 4
 
@@ -219,7 +217,7 @@ def test_a_list_has_an_engine_of_its_size(llm, monkeypatch):
         made.append(options)
         return Engine(model, **options)
 
-    monkeypatch.setattr(engine_requests, "Engine", make)
+    monkeypatch.setattr(engine_batch, "Engine", make)
     requests = [request_of(llm, prompt, 3) for prompt in PROMPTS]
     lengths = [len(request.prompt_ids) + 3 for request in requests]
     answer_all(llm, requests, batch_size=4, prefill_tokens=100)

@@ -1,6 +1,6 @@
 """Drafts from the text so far: what is proposed, and how much where drafts are right or wrong."""
 
-from tiny_llm.engine.lookup import FIRST_STEPS_OFF, LENGTHS, MOST_DRAFTS, PATIENCE, PromptLookup
+from tiny_llm.engine.drafts import FIRST_STEPS_OFF, LENGTHS, MOST_DRAFTS, PATIENCE, PromptLookup
 
 TEXT = list(range(100, 120))
 

@@ -1,7 +1,7 @@
 """What an answer proposes for its next step."""
 
 from tiny_llm.engine.answer import Answer
-from tiny_llm.engine.lookup import MOST_DRAFTS
+from tiny_llm.engine.drafts import MOST_DRAFTS
 from tiny_llm.sampling.grammar import Grammar
 
 from ..support.engine_requests import PROMPTS, alone, assert_at_rest, read, request_of

@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm import LLM, ChatSession, Sampling
 from tiny_llm.engine import Engine, EngineRequest
-from tiny_llm.engine import requests as engine_requests
+from tiny_llm.engine import batch as engine_batch
 from tiny_llm.errors import StepFailed
 from tiny_llm.runtime.device import TURNS
 from tiny_llm.scheduler import Scheduler
@@ -29,7 +29,7 @@ def engines(monkeypatch):
         made.append(Engine(*given, **options))
         return made[-1]
 
-    monkeypatch.setattr(engine_requests, "Engine", make)
+    monkeypatch.setattr(engine_batch, "Engine", make)
     return made
 
 

@@ -3,7 +3,7 @@
 from .mistake import Mistake, Table
 
 NUMBERS = "tiny_llm/sampling/row_sampler.py"
-LOOKUP = "tiny_llm/engine/lookup.py"
+LOOKUP = "tiny_llm/engine/drafts.py"
 STEP = "tiny_llm/sampling/row_step.py"
 
 KEY = '    key = struct.pack("<qqqB", seed, choice, index, purpose)\n'

@@ -5,7 +5,7 @@ from .mistake import Mistake, Table
 PACKED = "tiny_llm/models/packed.py"
 QUEUES = "tiny_llm/scheduler/queues.py"
 SCHEDULER = "tiny_llm/scheduler/scheduler.py"
-PACE = "tiny_llm/engine/pace.py"
+BUDGET = "tiny_llm/scheduler/budget.py"
 
 WRITE = "    storage.write(layer, rotate(key), value[0], mx.array(batch.step.slots))\n"
 CUMULATIVE = (
@@ -183,42 +183,42 @@ MISTAKES: Table = {
         ),
         Mistake(
             "the bound counts the rows of the answers, too",
-            PACE,
+            BUDGET,
             "return None if size is None else size - rows",
             "return size",
             "test_task_2_the_first_trial_is_the_smallest_size_with_three_tokens_of_a_prompt",
         ),
         Mistake(
             "the budget is a number of seconds, whatever a step alone takes",
-            PACE,
+            BUDGET,
             "LONGEST_STEP * self._time_alone(rows)",
             "LONGEST_STEP",
             "test_task_2_after_a_size_that_is_short_enough_the_next_one_is_tried",
         ),
         Mistake(
             "one slow step is a proof",
-            PACE,
+            BUDGET,
             "if len(times) < TRIALS and min(times, default=longest + 1) > longest:",
             "if not times:",
             "test_task_2_one_slow_step_proves_little",
         ),
         Mistake(
             "the slowest of the latest steps counts",
-            PACE,
+            BUDGET,
             "            if min(times) > longest:\n",
             "            if max(times) > longest:\n",
             "test_task_2_the_fastest_of_the_latest_four_steps_counts",
         ),
         Mistake(
             "a prompt stops where the smallest size is too slow",
-            PACE,
+            BUDGET,
             "        best = sizes[0]\n",
             "        best = 1\n",
             "test_task_2_a_prompt_comes_in_however_slow_the_smallest_size_is",
         ),
         Mistake(
             "a size that was too slow is never tried again",
-            PACE,
+            BUDGET,
             "for step, time in self._mixed[size] if self._step - step <= STEPS_TO_FORGET]",
             "for step, time in self._mixed[size]]",
             "test_task_2_a_size_that_was_slow_is_tried_again_after_many_steps",

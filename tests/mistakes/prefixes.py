@@ -4,7 +4,7 @@ from .mistake import Mistake, Table
 
 PAGES = "tiny_llm/cache/pages.py"
 INDEX = "tiny_llm/cache/prefix_index.py"
-TABLES = "tiny_llm/scheduler/page_tables.py"
+TABLES = "tiny_llm/scheduler/page_allocator.py"
 
 MISTAKES: Table = {
     "week_4_day_3": (
@@ -19,14 +19,14 @@ MISTAKES: Table = {
             "a kept page is taken while blank ones are left",
             PAGES,
             "        if self._blank:\n",
-            "        if self._blank and not self._kept:\n",
+            "        if self._blank and not self._cached:\n",
             "test_task_1_blank_pages_are_taken_before_kept_ones",
         ),
         Mistake(
             "the page that was kept last is taken first",
             PAGES,
-            "            page = next(iter(self._kept))\n",
-            "            page = next(reversed(self._kept))\n",
+            "            page = next(iter(self._cached))\n",
+            "            page = next(reversed(self._cached))\n",
             "test_task_1_blank_pages_are_taken_before_kept_ones",
         ),
         Mistake(
@@ -39,7 +39,7 @@ MISTAKES: Table = {
         Mistake(
             "a kept page that is shared again stays free",
             PAGES,
-            "        self._kept.pop(page, None)\n",
+            "        self._cached.pop(page, None)\n",
             "",
             "test_task_1_a_kept_page_can_be_used_again",
         ),

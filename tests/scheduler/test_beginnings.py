@@ -8,15 +8,15 @@ import pytest
 
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.scheduler import RequestState, Scheduler
-from tiny_llm.scheduler.page_tables import PageTables
+from tiny_llm.scheduler.page_allocator import PageAllocator
 
-from ..support.page_tables import answered, forked, request, tables_of
+from ..support.page_allocator import answered, forked, request, tables_of
 from .fake_engine import FakeEngine, assert_answer, assert_at_rest
 
 Beginning = tuple[int, int] | None
 
 
-def ended(num_pages: int, *texts: Sequence[int]) -> PageTables:
+def ended(num_pages: int, *texts: Sequence[int]) -> PageAllocator:
     """Requests with these tokens have ended, one after the other."""
     tables = tables_of(num_pages)
     for text in texts:
@@ -24,7 +24,7 @@ def ended(num_pages: int, *texts: Sequence[int]) -> PageTables:
     return tables
 
 
-def begun(tables: PageTables, state: RequestState) -> tuple[list[int], int, Beginning]:
+def begun(tables: PageAllocator, state: RequestState) -> tuple[list[int], int, Beginning]:
     """Its pages, the number of tokens that it need not compute, and the pages of its copy."""
     assert tables.start(state, spare=0)
     tables.copy_beginning(state)
@@ -79,7 +79,7 @@ def test_a_prompt_that_is_scored_copies_nothing() -> None:
     tables, state = ended(9, range(7)), request(*range(9))
     assert begun(tables, state)[1] == 7
     tables.release(state)
-    state.scores_prompt = True
+    state.wants_prompt_logprobs = True
     assert begun(tables, state)[1:] == (0, None)
 
 
@@ -118,7 +118,7 @@ def test_the_end_of_a_fork_is_found_while_the_other_one_writes_on() -> None:
 
 
 def test_without_a_prefix_cache_no_end_is_kept() -> None:
-    tables = PageTables(PagePool(4, 4), None)
+    tables = PageAllocator(PagePool(4, 4), None)
     tables.release(answered(tables, *range(7)))
     assert not any(tables.pool.has_content(page) for page in range(4))
     state = request(*range(7))

@@ -154,8 +154,8 @@ def test_a_start_takes_no_page_that_it_has_just_found() -> None:
 def test_a_prompt_that_is_scored_finds_no_page_and_its_pages_are_found() -> None:
     """Its tokens need logits, which pages do not have."""
     engine = engine_of()
-    for scores_prompt in (True, True, False):
-        engine.add(range(11), scores_prompt=scores_prompt)
+    for wants_prompt_logprobs in (True, True, False):
+        engine.add(range(11), wants_prompt_logprobs=wants_prompt_logprobs)
         engine.run()
     assert [state.cached_tokens for state in engine.states] == [0, 0, 10]
     for state in engine.states:
@@ -167,7 +167,7 @@ def test_a_prompt_that_is_scored_finds_no_page_and_its_pages_are_found() -> None
 def test_a_scored_prompt_that_loses_its_pages_after_its_first_token_finds_them_again() -> None:
     engine = FakeEngine(Scheduler(PagePool(7, SIZE), watermark=Fraction(0)))
     engine.add([1] * 11, max_tokens=12)
-    scored = engine.add([2] * 9, max_tokens=12, scores_prompt=True)
+    scored = engine.add([2] * 9, max_tokens=12, wants_prompt_logprobs=True)
     engine.run()
     assert scored.preemptions == 1
     again = [row for plan in engine.plans for row in plan.rows if row.state is scored and row.is_prefill][-1]

@@ -5,7 +5,7 @@ from tiny_llm.scheduler import RequestState
 
 
 class CountedPages:
-    """In the place of PageTables, whose methods are tasks of week 4, day 3. A page has 4 tokens."""
+    """In the place of PageAllocator, whose methods are tasks of week 4, day 3. A page has 4 tokens."""
 
     def __init__(self, free: int = 100):
         self.pool = PagePool(num_pages=1, page_size=4)  # tells the size of a page, and is not used otherwise

@@ -10,7 +10,7 @@ import pytest
 from tiny_llm.cache.pages import PagePool
 from tiny_llm.cache.prefix_index import PrefixIndex
 from tiny_llm.scheduler import RequestState
-from tiny_llm.scheduler.page_tables import PageTables
+from tiny_llm.scheduler.page_allocator import PageAllocator
 
 pytestmark = pytest.mark.browser
 
@@ -47,7 +47,7 @@ class RealPool:
     def __init__(self) -> None:
         self.pool = PagePool(PAGES, PAGE_SIZE)
         self.index = PrefixIndex(PAGE_SIZE, digest=fnv1a)
-        self.tables = PageTables(self.pool, self.index)
+        self.tables = PageAllocator(self.pool, self.index)
         self.states: dict[str, RequestState] = {}
         self.counts = {"question": 0, "story": 0}
         self.named = 0
@@ -61,7 +61,7 @@ class RealPool:
     def seen(self) -> dict[str, Any]:
         self.tables.check(self.states.values())
         owners = [self.pool.owners(page) for page in range(PAGES)]
-        kept = list(self.pool._kept)
+        kept = list(self.pool._cached)
         return {
             "tables": {name: list(state.pages) for name, state in self.states.items()},
             "texts": {name: list(state.token_ids) for name, state in self.states.items()},

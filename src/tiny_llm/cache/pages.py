@@ -10,8 +10,8 @@ from ..errors import ArgumentError
 class PagePool:
     """Ids 0 .. num_pages - 1 of pages of `page_size` tokens, each with the number of its owners.
 
-    A page without owner is free: blank, or kept. The content of a kept page is still wanted, so it can be
-    shared again, until `allocate` takes the page: blank pages first, then the least recently used kept one.
+    A page without owner is free: blank, or cached. The content of a cached page is still wanted, so it can be
+    shared again, until `allocate` takes the page: blank pages first, then the least recently used cached one.
     """
 
     def __init__(self, num_pages: int, page_size: int):
@@ -21,11 +21,11 @@ class PagePool:
         self.page_size = page_size
         self._owners = [0] * num_pages
         self._blank = list(range(num_pages - 1, -1, -1))  # a stack: the lowest ids are taken first
-        self._kept: dict[int, None] = {}  # in the order of their release
+        self._cached: dict[int, None] = {}  # in the order of their release
 
     @property
     def num_free(self) -> int:
-        return len(self._blank) + len(self._kept)
+        return len(self._blank) + len(self._cached)
 
     @property
     def num_used(self) -> int:
@@ -44,23 +44,23 @@ class PagePool:
         """Take a free page, with one owner. Its content is stale."""
         if self._blank:
             page = self._blank.pop()
-        elif self._kept:
-            page = next(iter(self._kept))
-            del self._kept[page]
+        elif self._cached:
+            page = next(iter(self._cached))
+            del self._cached[page]
         else:
             raise ArgumentError("PagePool", "allocate", "a pool without a free page", "num_free above 0")
         self._owners[page] = 1
         return page
 
     def has_content(self, page: int) -> bool:
-        """Whether the page can be shared: it is used, or free and kept."""
-        return self.owners(page) > 0 or page in self._kept
+        """Whether the page can be shared: it is used, or free and cached."""
+        return self.owners(page) > 0 or page in self._cached
 
     def share(self, page: int) -> None:
-        """Add an owner to a used page, or to a free one that is kept."""
+        """Add an owner to a used page, or to a free one that is cached."""
         if not self.has_content(page):
             raise ArgumentError("PagePool", "share", f"the blank page {page}", "a page with content")
-        self._kept.pop(page, None)
+        self._cached.pop(page, None)
         self._owners[page] += 1
 
     def release(self, page: int, keep: bool = False) -> None:
@@ -70,20 +70,20 @@ class PagePool:
         self._owners[page] -= 1
         if self._owners[page] == 0:
             if keep:
-                self._kept[page] = None
+                self._cached[page] = None
             else:
                 self._blank.append(page)
 
     def blank(self, page: int) -> None:
-        """Nobody wants the content of a page any more: if it is kept, it becomes blank."""
+        """Nobody wants the content of a page any more: if it is cached, it becomes blank."""
         self._check_id(page)
-        if page in self._kept:
-            del self._kept[page]
+        if page in self._cached:
+            del self._cached[page]
             self._blank.append(page)
 
     def check(self) -> None:
-        """Raise AssertionError unless each page is in one state: used, blank or kept."""
-        free = [*self._blank, *self._kept]
+        """Raise AssertionError unless each page is in one state: used, blank or cached."""
+        free = [*self._blank, *self._cached]
         assert len(set(free)) == len(free), f"a page is free twice: {sorted(free)}"
         used = {page for page, owners in enumerate(self._owners) if owners > 0}
         assert min(self._owners) >= 0, f"a page has fewer than no owners: {self._owners}"

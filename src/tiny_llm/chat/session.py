@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ..checks.types import check_text, check_type
 from ..engine import Engine, EngineRequest
-from ..engine.requests import engine_for, make_requests
+from ..engine.batch import engine_for, make_requests
 from ..engine.stream import Stream
 from ..errors import RefusedArgument, calling
 from ..generation.loaded import LoadedModel

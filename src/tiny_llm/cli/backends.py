@@ -8,7 +8,7 @@ from typing import Any
 
 from ..chat.session import SessionEngine
 from ..engine import EngineRequest
-from ..engine.requests import make_requests, starter
+from ..engine.batch import make_requests, starter
 from ..engine.stream import Stream
 from ..errors import AnswerError, ArgumentError, calling
 from ..generate import stream_generate

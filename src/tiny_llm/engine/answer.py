@@ -13,8 +13,7 @@ from ..sampling.rows import Drawn, RowSampler
 from ..sampling.select import log_probabilities
 from ..sampling.stop import StopStrings
 from ..scheduler import Plan, RequestState
-from .drafts import ModelDrafts
-from .lookup import MOST_DRAFTS, PromptLookup
+from .drafts import MOST_DRAFTS, ModelDrafts, PromptLookup
 from .request import EngineRequest, Event, EventReason, Handle, Timings
 
 

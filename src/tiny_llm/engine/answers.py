@@ -46,7 +46,7 @@ class Admission:
             prompt_ids,
             max_tokens,
             salt=request.salt,
-            scores_prompt=request.prompt_logprobs is not None,
+            wants_prompt_logprobs=request.prompt_logprobs is not None,
             choices=request.n,
             deadline=None if request.deadline is None else now + request.deadline,
         )

@@ -17,17 +17,17 @@ from ..errors import ArgumentError, EngineFailed, RankLost, calling
 from ..generation.loaded import LoadedModel
 from ..models.invariance import check_invariant
 from ..runtime.device import check_process, is_forked, on_device
+from ..runtime.threads import run_in_thread
 from ..scheduler import Plan, Scheduler
+from ..scheduler.budget import PrefillBudget
 from .answers import Admission, Answers
 from .drafts import DRAFT_TOKENS, ModelDrafts, draft_llm, relative_cost
 from .mailbox import Mailbox
-from .pace import Pace
 from .ranks import keeps_prefixes, run_model
 from .request import EngineRequest, EventReason, Handle, Timings
 from .sizes import MAX_RUNNING, MAX_WAITING, PAGE_SIZE, STEP_TOKENS, PoolSize, pool_size
 from .statistics import EngineStatistics, Recorder
 from .steps import DraftModel, Steps
-from .threads import run_in_thread
 
 LOG = logging.getLogger(__name__)
 logging.getLogger("tiny_llm").addHandler(logging.NullHandler())  # who has no logs gets the error of an answer
@@ -117,8 +117,8 @@ class Engine(AbstractContextManager["Engine"]):
             prefix_cache=options["prefix_cache"],
             model=self.llm.name,
         )
-        self._pace = Pace()
-        self._bound = self._pace.prompt_tokens if step_tokens is None else None
+        self._budget = PrefillBudget()
+        self._bound = self._budget.prompt_tokens if step_tokens is None else None
         drafts = None if small is None else ModelDrafts(draft_tokens, relative_cost(small, self.llm.model))
         self._admission = Admission(self.llm, self.context, lookup, drafts)
         self._recorder = Recorder()
@@ -213,7 +213,7 @@ class Engine(AbstractContextManager["Engine"]):
             while (plan := self._next_plan()) is not None:
                 begin = time.monotonic()
                 if self._step(plan):
-                    self._pace.learn(plan, time.monotonic() - begin)
+                    self._budget.learn(plan, time.monotonic() - begin)
             self._end_all("cancelled")
             del self._steps
         except BaseException as error:

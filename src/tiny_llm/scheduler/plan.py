@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
         A prompt that is computed again after its first token has been scored.
         """
-        inside = self.state.must_score and self.start < len(self.state.prompt_ids) - 1
+        inside = self.state.needs_prompt_logprobs and self.start < len(self.state.prompt_ids) - 1
         return len(self.token_ids) if inside else self.logits
 
     @property

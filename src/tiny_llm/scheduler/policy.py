@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from .page_tables import Copies, PageTables
+from .page_allocator import Copies, PageAllocator
 from .plan import Row
 from .queues import Queues
 from .request import RequestState, Status
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
     started: list[RequestState]
 
 
-def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBound | None = None) -> Chosen:
+def choose(queues: Queues, tables: PageAllocator, limits: Limits, bound: PromptBound | None = None) -> Chosen:
     """Choose the rows of the next step, take their pages, and move requests between the queues."""
     copies: Copies = []
     decoding, preempted = _decodes(queues, tables, copies)
@@ -55,7 +55,7 @@ def choose(queues: Queues, tables: PageTables, limits: Limits, bound: PromptBoun
     return Chosen(rows, copies, preempted, started)
 
 
-def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> list[Row] | None:
+def follow(rows: Sequence[Row], queues: Queues, tables: PageAllocator) -> list[Row] | None:
     """The rows after a step whose tokens are not known yet: one more token of each answer.
 
     None where these tokens, or requests that wait, decide what comes next.
@@ -77,7 +77,7 @@ def follow(rows: Sequence[Row], queues: Queues, tables: PageTables) -> list[Row]
 
 
 def _decodes(
-    queues: Queues, tables: PageTables, copies: Copies
+    queues: Queues, tables: PageAllocator, copies: Copies
 ) -> tuple[list[RequestState], list[RequestState]]:
     """The requests that decode a token, and the newest ones, which lose their pages to them.
 
@@ -104,7 +104,7 @@ def _decodes(
     return decoding, preempted
 
 
-def _drafts(state: RequestState, tables: PageTables, budget: int) -> int:
+def _drafts(state: RequestState, tables: PageAllocator, budget: int) -> int:
     """How many drafts are verified. They preempt nobody, and the answer cannot become too long."""
     if state.choices > 1:  # all answers follow the same last token of the prompt
         return 0
@@ -112,7 +112,7 @@ def _drafts(state: RequestState, tables: PageTables, budget: int) -> int:
     return tables.grow_for_drafts(state, max(0, min(len(state.drafts), remaining, budget)))
 
 
-def _prefill(states: list[RequestState], left: int, rows: list[Row], tables: PageTables) -> int:
+def _prefill(states: list[RequestState], left: int, rows: list[Row], tables: PageAllocator) -> int:
     """Chunks in the order of arrival; return the budget that is left."""
     for state in states:
         if left == 0:
@@ -124,7 +124,7 @@ def _prefill(states: list[RequestState], left: int, rows: list[Row], tables: Pag
 
 
 def _start(
-    queues: Queues, tables: PageTables, limits: Limits, left: int, rows: list[Row]
+    queues: Queues, tables: PageAllocator, limits: Limits, left: int, rows: list[Row]
 ) -> list[RequestState]:
     """Start waiting requests in the order of arrival; none overtakes one that does not fit."""
     started: list[RequestState] = []
@@ -144,7 +144,7 @@ def _start(
     return started
 
 
-def _row(state: RequestState, number: int, drafts: int, tables: PageTables) -> Row:
+def _row(state: RequestState, number: int, drafts: int, tables: PageAllocator) -> Row:
     start, stop = state.computed, state.computed + number
     tokens = state.token_ids[start:stop]
     if drafts:

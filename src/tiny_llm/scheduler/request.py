@@ -36,7 +36,7 @@ class RequestState:
     salt: str = ""
     choices: int = 1  # answers still in this request; 1 after the fork
     deadline: float | None = None
-    scores_prompt: bool = False  # the logits of its prompt are wanted, not only those after it
+    wants_prompt_logprobs: bool = False  # the logits of its prompt are wanted, not only those after it
     drafts: Sequence[int] = ()
 
     choice: int = field(default=0, init=False)  # the number of this answer among those of its prompt
@@ -51,7 +51,7 @@ class RequestState:
     furthest: int = field(default=0, init=False)  # tokens ever computed: below it, tokens are computed again
     prefill_end: int = field(default=0, init=False)  # number of tokens at its last start
     beginning: tuple[int, int] | None = field(default=None, init=False)  # a page that its last start copies
-    keys: list[bytes] = field(default_factory=list, init=False)  # of the prefix index, one for a full page
+    page_hashes: list[bytes] = field(default_factory=list, init=False)  # of full pages, for the prefix index
     registered: int = field(default=0, init=False)  # pages that were offered to the prefix index
 
     def __post_init__(self) -> None:
@@ -76,9 +76,9 @@ class RequestState:
         return len(self.token_ids) - self.computed
 
     @property
-    def must_score(self) -> bool:
+    def needs_prompt_logprobs(self) -> bool:
         """Whether all its tokens must be computed: the log probabilities of its prompt are not known yet."""
-        return self.scores_prompt and self.num_output == 0
+        return self.wants_prompt_logprobs and self.num_output == 0
 
     @property
     def num_output(self) -> int:
@@ -102,7 +102,8 @@ class RequestState:
         )
         other.choice = choice
         other.status, other.arrival = self.status, self.arrival
-        other.token_ids, other.pages, other.keys = self.token_ids[:], self.pages[:], self.keys[:]
+        other.token_ids, other.pages = self.token_ids[:], self.pages[:]
+        other.page_hashes = self.page_hashes[:]
         other.computed, other.furthest, other.registered = self.computed, self.furthest, self.registered
         other.cached_tokens = self.cached_tokens
         return other

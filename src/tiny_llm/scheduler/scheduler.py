@@ -8,7 +8,7 @@ from ..cache.prefix_index import PrefixIndex
 from ..checks.types import check_number, check_size
 from ..errors import ArgumentError, QueueFull
 from .accept import check_accepted
-from .page_tables import PageTables
+from .page_allocator import PageAllocator
 from .plan import Counters, Plan, Row
 from .policy import Limits, PromptBound, choose, follow
 from .queues import Queues
@@ -48,7 +48,7 @@ class Scheduler:
         self._limits = Limits(step_tokens, max_running, Fraction(watermark))
         self.pool = pool
         self._queues = Queues()
-        self._tables = PageTables(pool, PrefixIndex(pool.page_size, model) if prefix_cache else None)
+        self._tables = PageAllocator(pool, PrefixIndex(pool.page_size, model) if prefix_cache else None)
         self._open: Plan | None = None  # planned, and not committed
         self._ahead: Plan | None = None  # the one after it
         self._forks: dict[RequestState, list[RequestState]] = {}  # since the open plan
@@ -103,7 +103,7 @@ class Scheduler:
         for state in started:
             if state.preemptions == 0:
                 state.cached_tokens = state.computed
-                if not state.must_score:
+                if not state.needs_prompt_logprobs:
                     self.counters.count_query(state)
         self.counters.preemptions += len(preempted)
         plan = Plan(tuple(rows), tuple(copies), tuple(started), tuple(preempted), tuple(expired))

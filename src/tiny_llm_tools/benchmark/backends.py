@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from tiny_llm.engine import EngineRequest
-from tiny_llm.engine.requests import engine_for, request_length
+from tiny_llm.engine.batch import engine_for, request_length
 from tiny_llm.generation.defaults import prefill_chunk
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.protocols import has_kv_cache

@@ -11,7 +11,7 @@ from .request import RequestState
 Copies = list[tuple[int, int]]
 
 
-class PageTables:
+class PageAllocator:
     """Gives pages of one pool to requests, and finds pages that hold the same tokens already."""
 
     def __init__(self, pool: PagePool, index: PrefixIndex | None):
@@ -40,9 +40,9 @@ class PageTables:
         if pool.num_free <= spare:  # at least the page of the last token is new: no need to search
             return False
         found: list[int] = []
-        if self._index is not None and not state.must_score:  # cached pages have no logits
+        if self._index is not None and not state.needs_prompt_logprobs:  # cached pages have no logits
             num_pages = (total - 1) // pool.page_size
-            found = self._index.find(state.keys, state.token_ids, num_pages, state.salt)
+            found = self._index.find(state.page_hashes, state.token_ids, num_pages, state.salt)
         new = pool.pages_for(total) - len(found)
         revived = sum(pool.owners(page) == 0 for page in found)
         if pool.num_free - revived - new < spare:
@@ -61,10 +61,10 @@ class PageTables:
         The cached page stays as it is. It is never a new page of the request: the index forgot those.
         """
         state.beginning = None
-        if self._index is None or state.must_score:
+        if self._index is None or state.needs_prompt_logprobs:
             return
         number, last = state.registered, len(state.token_ids) - 1  # the last token is computed
-        found = self._index.find_beginning(state.keys, state.token_ids, number, last, state.salt)
+        found = self._index.find_beginning(state.page_hashes, state.token_ids, number, last, state.salt)
         if found is not None:
             page, common = found
             state.beginning = page, state.pages[number]
@@ -109,7 +109,7 @@ class PageTables:
         if self._index is not None:
             for number in range(state.registered, full):
                 page = state.pages[number]
-                self._index.register(page, state.keys, state.token_ids, number, state.salt)
+                self._index.register(page, state.page_hashes, state.token_ids, number, state.salt)
                 if page in self._index:  # or another page has the same tokens
                     self._remember(state, (number + 1) * self.pool.page_size)
         state.registered = full
@@ -163,7 +163,7 @@ class PageTables:
         if self._index is None:
             return
         page = state.pages[(stop - 1) // self.pool.page_size]
-        replaced = self._index.remember(page, state.keys, state.token_ids, stop, state.salt)
+        replaced = self._index.remember(page, state.page_hashes, state.token_ids, stop, state.salt)
         if replaced is not None:
             self.pool.blank(replaced)
 

@@ -27,7 +27,7 @@ STEPS_BETWEEN, STEPS_BETWEEN_SMALL = 16, 4
 FASTER = 1.5  # so many times faster than the step before, the machine is another one
 
 
-class Pace:
+class PrefillBudget:
     """Remembers the time of steps by their rows, and picks the largest size that is short enough."""
 
     def __init__(self) -> None:
