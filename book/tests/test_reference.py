@@ -10,9 +10,9 @@ import tiny_llm_ext
 from benches.report.pages import PICTURES, RESULTS, TABLES, TITLES
 from benches.report.tables import tally
 from tiny_llm.models.names import SHORTCUTS
-from tiny_llm.server.api.anthropic.fields import AnthropicFields
+from tiny_llm.server.api.anthropic_reader import AnthropicFields
 from tiny_llm.server.api.fields import ChatFields, CompletionFields
-from tiny_llm.server.api.responses.fields import ResponseFields
+from tiny_llm.server.api.responses_reader import ResponseFields
 
 pytestmark = pytest.mark.browser
 FIELDS = {

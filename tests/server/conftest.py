@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm.engine import Engine
 from tiny_llm.server import app
-from tiny_llm.server.threads import Threads
+from tiny_llm.server.waiting import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import RunningServer, running

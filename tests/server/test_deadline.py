@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tiny_llm.server.deadline import Deadline
 from tiny_llm.server.errors import ApiError
 from tiny_llm.server.lifecycle import Lifecycle
+from tiny_llm.server.waiting import Deadline
 
 from ..support.virtual_time import at_once
 

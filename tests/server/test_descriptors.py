@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_llm.server.accept import MOST_DESCRIPTORS, RESERVED, accept, connections_within
+from tiny_llm.server.connection import MOST_DESCRIPTORS, RESERVED, accept, connections_within
 
 from ..support.serving.running import SECONDS, wait_until
 from ..support.virtual_time import at_once, now

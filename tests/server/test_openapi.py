@@ -8,10 +8,10 @@ import re
 import msgspec
 import pytest
 
-from tiny_llm.server.api.anthropic.fields import AnthropicFields, AnthropicPrompt
+from tiny_llm.server.api.anthropic_reader import AnthropicFields, AnthropicPrompt
 from tiny_llm.server.api.fields import ChatFields, CompletionFields, DetokenizeFields, TokenizeFields
-from tiny_llm.server.api.ollama.fields import OllamaChat, OllamaGenerate, ShowFields
-from tiny_llm.server.api.responses.fields import ResponseFields
+from tiny_llm.server.api.ollama_reader import OllamaChat, OllamaGenerate, ShowFields
+from tiny_llm.server.api.responses_reader import ResponseFields
 
 from ..support.serving.running import RunningServer
 

@@ -12,7 +12,7 @@ from tiny_llm.errors import ArgumentError
 from tiny_llm.sampling.grammar import Grammar, find_grammar, start_grammar
 from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar.compiler import TRIALS
-from tiny_llm.server.threads import Threads
+from tiny_llm.server.waiting import Threads
 
 from ..support.serving import chat_models
 from ..support.serving.fake_engine import FakeEngine

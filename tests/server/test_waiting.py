@@ -17,7 +17,7 @@ from tiny_llm.sampling.grammar import Grammar, start_grammar
 from tiny_llm.sampling.grammar import compiler as grammar_compiler
 from tiny_llm.sampling.grammar.compiler import TRIALS
 from tiny_llm.server.app import GRAMMAR_THREADS, THREADS
-from tiny_llm.server.threads import Threads
+from tiny_llm.server.waiting import Threads
 
 from ..support.serving.fake_engine import FakeEngine
 from ..support.serving.running import SECONDS, RunningServer, read_all, running, wait_until

@@ -17,11 +17,10 @@ from .metrics import Metrics
 from .middleware.access import ERROR_KEY, Access
 from .middleware.body import HeadGuard, RequestMemory
 from .middleware.callers import OPEN, HostGuard, KeyGuard, OriginGuard
-from .models import Models
-from .protocols import EngineProtocol
+from .models import EngineProtocol, Models
 from .routes import Routes
 from .settings import Settings
-from .threads import Threads
+from .waiting import Threads
 
 LOG = logging.getLogger(__name__)
 THREADS = 4  # that render and encode prompts

@@ -17,7 +17,6 @@ from .api.answers import RunningJob
 from .api.decode import decode
 from .api.fields import RequestFields
 from .api.job import Job
-from .deadline import Deadline
 from .disconnect import Client, ClientGone, watch
 from .errors import checking
 from .lifecycle import Lifecycle
@@ -26,7 +25,7 @@ from .middleware.body import Body, EarlyError, RequestMemory, Share, body_of, se
 from .models import Models, ServedModel
 from .settings import Settings
 from .sse import EventStream, as_lines
-from .threads import Threads
+from .waiting import Deadline, Threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ class PromptEndpoint(BodyEndpoint):
         self,
         service: Service,
         fields: type[RequestFields],
-        compute: Callable[[Any, ServedModel, Settings], dict[str, Any]],
+        compute: Callable[[Any, ServedModel, Settings], msgspec.Struct],
     ):
         super().__init__(service, fields)
         self._compute = compute
@@ -174,7 +173,7 @@ class AnswerEndpoint(BodyEndpoint):
             client.when_gone(running.cancel)
             if running.job.stream:
                 stream = EventStream(running.stream(), client, self._service.settings.keep_alive_comment)
-                await stream(as_lines(send) if running.job.lines else send)
+                await stream(as_lines(send) if running.job.encoder.lines else send)
                 return
             whole = await running.whole()
         await Response(whole, media_type="application/json")(scope, receive, send)

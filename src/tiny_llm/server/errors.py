@@ -1,10 +1,11 @@
-"""Errors as OpenAI's clients expect them: a status, and {"error": {message, type, param, code}}."""
+"""Errors as clients expect them: a status, and a sentence with a fixed word for programs."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from ..errors import (
     Draining,
@@ -35,6 +36,31 @@ NO_RETRY = ("x-should-retry", "false")  # known to the clients of OpenAI and Ant
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
 
 
+class ErrorDetail(Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(Struct):
+    error: ErrorDetail
+
+
+class OllamaErrorAnswer(Struct):
+    error: str
+
+
+class AnthropicErrorDetail(Struct):
+    type: str
+    message: str
+
+
+class AnthropicErrorAnswer(Struct):
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+
+
 class ApiError(Exception):
     """An answer other than 200. `param` is the field at fault; `code` is a fixed word for programs.
 
@@ -58,20 +84,18 @@ class ApiError(Exception):
         self.code = code
         self.headers = headers if status not in (429, 503) else (*headers, RETRY if retry else NO_RETRY)
 
-    @property
-    def body(self) -> dict[str, Any]:
-        default = "invalid_request_error" if self.status < 500 else "server_error"
-        kind = TYPES.get(self.status, default)
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+    def answer(self, path: str = "") -> ErrorAnswer | AnthropicErrorAnswer | OllamaErrorAnswer:
+        """In the form that the clients of this path know."""
+        kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        if is_ollama(path):
+            return OllamaErrorAnswer(self.message)
+        if is_anthropic(path):
+            kind = ANTHROPIC_TYPES.get(self.status, kind)
+            return AnthropicErrorAnswer("error", AnthropicErrorDetail(kind, self.message))
+        return ErrorAnswer(ErrorDetail(self.message, kind, self.param, self.code))
 
     def encode(self, path: str = "") -> bytes:
-        """As JSON, in the form that the clients of this path know."""
-        if is_ollama(path):
-            return msgspec.json.encode({"error": self.message})
-        if not is_anthropic(path):
-            return msgspec.json.encode(self.body)
-        kind = ANTHROPIC_TYPES.get(self.status, self.body["error"]["type"])
-        return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": self.message}})
+        return msgspec.json.encode(self.answer(path))
 
 
 def is_anthropic(path: str) -> bool:
@@ -93,9 +117,12 @@ def unsupported(param: str, reason: str) -> ApiError:
     return ApiError(400, f"{param}: {reason}", param=param, code="unsupported_value")
 
 
-def refused(error: RefusedArgument) -> ApiError:
-    """400: an argument that the client has chosen."""
-    return ApiError(400, f"{error.argument}: {error.reason}", param=error.argument, code="invalid_value")
+def refused(
+    error: RefusedArgument, param: str | None = None, code: str = "invalid_value", about: str = ""
+) -> ApiError:
+    """400: an argument that the client has chosen, `param` if it does not have the name of the argument."""
+    param = param or error.argument
+    return ApiError(400, f"{param}: {about}{error.reason}", param=param, code=code)
 
 
 @contextmanager
@@ -112,12 +139,12 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def checking() -> Iterator[None]:
+def checking(param: str | None = None, code: str = "invalid_value", about: str = "") -> Iterator[None]:
     """A block that checks what a client asks for: an argument refused there is its mistake, not ours."""
     try:
         yield
     except RefusedArgument as error:
-        raise refused(error) from error
+        raise refused(error, param, code, about) from error
 
 
 def as_api_error(error: BaseException) -> ApiError:

@@ -1,18 +1,116 @@
-"""The models that are served, by name, and what their chat templates understand."""
+"""The models that are served, by name, and what the server needs of their engines.
+
+The interfaces are there so that tests can put another engine in its place.
+"""
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
+from ..engine import EngineRequest, EngineStatistics, Event, Timings
 from ..loading.errors import LoadError
 from .errors import ApiError
-from .protocols import EngineProtocol, ServerTokenizer
 
 PROBE = [{"role": "user", "content": "?"}]
 # A token has bytes of normalized text. Normalizing (NFC) makes one character of several: a Latin letter with
 # two marks becomes two bytes, so a byte comes of at most one and a half characters.
 CHARS_PER_BYTE = 2
 PROBE_TOOL = {"type": "function", "function": {"name": "probe", "description": "?", "parameters": {}}}
+
+
+class HandleProtocol(Protocol):
+    """A submitted request; iteration ends after the last choice has finished."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt found in the prefix cache; known after the first event."""
+        ...
+
+    def cancel(self) -> None:
+        """End the request within one step; may be called repeatedly, from any thread."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+
+
+class ServerTokenizer(Protocol):
+    """Text to ids, ids to text, messages to a prompt."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def longest_token(self) -> int:
+        """No token has more characters."""
+        ...
+
+    @property
+    def eos_token_ids(self) -> Collection[int]: ...
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def token_bytes(self, token: int) -> bytes: ...
+
+    def apply_chat_template(self, messages: Sequence[Any], **options: Any) -> str: ...
+
+
+class ModelProtocol(Protocol):
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """The memory of the weights."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any:
+        """A `ServerTokenizer`."""
+        ...
+
+
+class EngineProtocol(Protocol):
+    @property
+    def llm(self) -> ModelProtocol: ...
+    @property
+    def context(self) -> int:
+        """Maximum number of tokens of prompt and answer together."""
+        ...
+
+    def submit(self, request: EngineRequest) -> HandleProtocol:
+        """Raises ArgumentError for what can never run, QueueFull, Draining or EngineFailed.
+
+        Called from any thread, with grammars that `find_grammar` finds.
+        """
+        ...
+
+    def statistics(self) -> EngineStatistics: ...
+
+    def observe(self, callback: Callable[[Timings], None]) -> None: ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has stopped after a fault, for good."""
+        ...
+
+    def alive(self, max_age: float) -> bool: ...
+
+
+class ModelCard(Struct):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    context_length: int
+    max_model_len: int
+
+
+class ModelList(Struct):
+    object: Literal["list"]
+    data: list[ModelCard]
 
 
 class ServedModel:
@@ -36,17 +134,10 @@ class ServedModel:
         return tokenizer
 
     @property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> ModelCard:
         """As /v1/models shows it. vLLM calls the context length max_model_len."""
         context = self.engine.context
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "tiny-llm",
-            "context_length": context,
-            "max_model_len": context,
-        }
+        return ModelCard(self.name, "model", self.created, "tiny-llm", context, context)
 
     def _render(self, **options: Any) -> str | None:
         """The probe as a prompt; None if the template refuses it."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made of the routes, and of the classes that decode their requests."""
+"""The OpenAPI document: made of the routes, and of the classes of their requests and answers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,35 +7,12 @@ import msgspec
 from starlette.routing import Route
 
 from ..runtime.version import version
-from .api import schemas
 from .endpoint import AnswerEndpoint, BodyEndpoint
-from .errors import is_anthropic, is_ollama
+from .errors import AnthropicErrorAnswer, ApiError, ErrorAnswer, OllamaErrorAnswer, is_ollama
 from .middleware.callers import OPEN
 
 REF = "#/components/schemas/{name}"
 JSON, STREAM, LINES, TEXT = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
-# What a route answers with 200. Routes that are not here, such as pages for people, are not in the document.
-ANSWERS: dict[str, type | None] = {
-    "/v1/chat/completions": schemas.ChatAnswer,
-    "/v1/completions": schemas.CompletionAnswer,
-    "/v1/responses": schemas.ResponseAnswer,
-    "/v1/responses/input_tokens": schemas.ResponseTokens,
-    "/v1/messages": schemas.AnthropicAnswer,
-    "/v1/messages/count_tokens": schemas.AnthropicTokens,
-    "/tokenize": schemas.Tokenized,
-    "/detokenize": schemas.Detokenized,
-    "/api/chat": schemas.OllamaChatAnswer,
-    "/api/generate": schemas.OllamaGenerateAnswer,
-    "/api/show": schemas.OllamaModel,
-    "/api/tags": schemas.OllamaTags,
-    "/api/version": schemas.Version,
-    "/v1/models": schemas.ModelList,
-    "/v1/models/{name}": schemas.ModelCard,
-    "/health": schemas.Health,
-    "/ready": schemas.Health,
-    "/metrics": None,  # plain text
-    "/version": schemas.Version,
-}
 ERRORS = {
     "400": "a wrong value",
     "401": "the key is missing or wrong",
@@ -52,28 +29,36 @@ ERRORS = {
 }
 
 
+class ApiRoute(Route):
+    """A route of the document; pages for people, for example, are other ones.
+
+    answer: the class of what it answers with 200; None for plain text.
+    """
+
+    def __init__(self, path: str, endpoint: Any, answer: type | None, method: str):
+        super().__init__(path.replace("{name}", "{name:path}"), endpoint, methods=[method])
+        self.documented_path = path
+        self.answer = answer
+
+    @property
+    def fields(self) -> type | None:
+        """The class of its requests, if these have a body."""
+        return self.endpoint.fields if isinstance(self.endpoint, BodyEndpoint) else None
+
+
 def openapi(routes: Iterable[Route]) -> dict[str, Any]:
-    """Version 3.1, as an object for JSON."""
-    listed = [(route.path.replace(":path", ""), route) for route in routes]
-    listed = [(path, route) for path, route in listed if path in ANSWERS]
-    fields = {path: r.endpoint.fields for path, r in listed if isinstance(r.endpoint, BodyEndpoint)}
-    kinds = {
-        *fields.values(),
-        *filter(None, ANSWERS.values()),
-        schemas.ErrorAnswer,
-        schemas.AnthropicErrorAnswer,
-        schemas.OllamaErrorAnswer,
-    }
+    """Version 3.1, as an object for JSON: made of the `ApiRoute`s."""
+    listed = [route for route in routes if isinstance(route, ApiRoute)]
+    answers = [route.answer for route in listed if route.answer is not None]
+    fields = [route.fields for route in listed if route.fields is not None]
+    kinds = {*fields, *answers, ErrorAnswer, AnthropicErrorAnswer, OllamaErrorAnswer}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     references, components = msgspec.json.schema_components(ordered, ref_template=REF)
     schema_of = dict(zip(ordered, references, strict=True))
     return {
         "openapi": "3.1.0",
         "info": {"title": "tiny-llm", "version": version()},
-        "paths": {
-            path: _operations(path, fields.get(path), isinstance(route.endpoint, AnswerEndpoint), schema_of)
-            for path, route in listed
-        },
+        "paths": {route.documented_path: _operations(route, schema_of) for route in listed},
         "components": {
             "schemas": _portable(components),
             "securitySchemes": {
@@ -85,12 +70,10 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operations(path: str, fields: type | None, streams: bool, schema_of: dict[type, Any]) -> dict[str, Any]:
-    kind = ANSWERS[path]
+def _operations(route: ApiRoute, schema_of: dict[type, Any]) -> dict[str, Any]:
+    path, kind, fields = route.documented_path, route.answer, route.fields
     content: dict[str, Any] = {TEXT: {}} if kind is None else {JSON: {"schema": schema_of[kind]}}
-    failure: type = schemas.AnthropicErrorAnswer if is_anthropic(path) else schemas.ErrorAnswer
-    if is_ollama(path):
-        failure = schemas.OllamaErrorAnswer
+    failure = type(ApiError(400, "").answer(path))
     errors = {
         status: {"description": text, "content": {JSON: {"schema": schema_of[failure]}}}
         for status, text in ERRORS.items()
@@ -105,7 +88,7 @@ def _operations(path: str, fields: type | None, streams: bool, schema_of: dict[t
         operation["parameters"] = [name]
     if fields is None:
         return {"get": operation}
-    if streams:
+    if isinstance(route.endpoint, AnswerEndpoint):
         content[LINES if is_ollama(path) else STREAM] = {}  # where the request asks for a stream
     operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[fields]}}}
     return {"post": operation}

@@ -15,11 +15,10 @@ from typing import Any
 import uvicorn
 
 from ..runtime.memory import return_freed_memory
-from .accept import accept, connections_within, raise_descriptor_limit
 from .app import create_app
-from .connection import connection_class
+from .connection import accept, connection_class, connections_within, raise_descriptor_limit
 from .lifecycle import Lifecycle
-from .protocols import EngineProtocol
+from .models import EngineProtocol
 from .settings import Settings
 
 LOG = logging.getLogger(__name__)

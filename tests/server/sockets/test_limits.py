@@ -18,7 +18,7 @@ from tiny_llm.server import app
 from tiny_llm.server.connection import Connection
 from tiny_llm.server.models import CHARS_PER_BYTE
 from tiny_llm.server.settings import Settings
-from tiny_llm.server.threads import Threads
+from tiny_llm.server.waiting import Threads
 
 from ...support.serving import chat_models
 from ...support.serving.fake_engine import FakeEngine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tiny_llm.server.openapi import ANSWERS
+from tiny_llm.server.routes import API as ANSWERS
 
 from ...support.serving.running import RunningServer
 

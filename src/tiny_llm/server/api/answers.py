@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -9,10 +10,10 @@ from typing import Any
 
 from ...engine import Event
 from ...errors import ArgumentError
-from ..deadline import too_late
 from ..errors import ApiError, as_api_error, refused
 from ..metrics import Meter
-from ..protocols import HandleProtocol
+from ..models import HandleProtocol
+from ..waiting import too_late
 from .job import Job, Usage, encode
 
 NO_TOKENS = Event(0, finish_reason="length")  # of a choice that needs no engine
@@ -161,8 +162,10 @@ class RunningJob:
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
         """Of all choices, until the engine has ended them; a choice may end before by itself."""
-        choices, cut = self.job.choices, False
+        choices, encoder, cut = self.job.choices, self.job.encoder, False
         async for index, event in events(self.job, self.handles):
+            if encoder.answered_at is None:
+                encoder.answered_at = time.perf_counter_ns()
             choice = choices[index]
             if choice.finish_reason is not None:
                 continue  # tokens after its own end
@@ -200,6 +203,4 @@ class RunningJob:
 def _never_fits(error: ArgumentError) -> ApiError:
     """What the engine refuses for its length has the code that clients know."""
     param = LENGTHS.get(error.argument)
-    if param is None:
-        return refused(error)
-    return ApiError(400, f"{param}: {error.reason}", param=param, code="context_length_exceeded")
+    return refused(error) if param is None else refused(error, param, "context_length_exceeded")

@@ -1,51 +1,94 @@
-"""POST /v1/completions: from its fields to a job."""
+"""POST /v1/completions: from its fields to a job, and how its answers are written."""
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
+from msgspec import Struct
+
+from ...engine import Event
+from ...generation.result import TokenLogprobs
 from ..errors import bad_value, unsupported
-from ..models import ServedModel
+from ..models import ServedModel, ServerTokenizer
 from ..settings import Settings
+from .chat_encoder import ChoicesEncoder, FinishReason, TokenUsage, finite
 from .fields import CompletionFields
 from .grammar import read_grammar
-from .job import ChoicesEncoder, Job, check_choices, check_logprobs, engine_request, new_id, read_stream
-from .outputs import COMPLETION, Choice, CompletionChoice
+from .job import AnswerEncoder, Choice, Job
 from .prompt import check_chars
-from .sampling import answer_limit, check_ids, context_exceeded, read_sampling
+from .sampling import (
+    answer_limit,
+    check_choices,
+    check_ids,
+    check_logprobs,
+    context_exceeded,
+    engine_request,
+    new_id,
+    read_stream,
+)
 
 DEFAULT_MAX_TOKENS = 16  # as at OpenAI
+KIND, ID_PREFIX = "text_completion", "cmpl"
 
 
-def prepare_completion(fields: CompletionFields, model: ServedModel, settings: Settings) -> Job:
-    """Encodes the prompts, which takes time: not for the event loop."""
-    tokenizer = model.tokenizer
+class CompletionAnswerChoice(Struct):
+    index: int
+    text: str
+    logprobs: dict[str, Any] | None
+    finish_reason: FinishReason
+
+
+class CompletionAnswer(Struct):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionAnswerChoice]
+    usage: TokenUsage
+
+
+def prepare_completion(
+    fields: CompletionFields, model: ServedModel, settings: Settings, encoder: AnswerEncoder | None = None
+) -> Job:
+    """Encodes the prompts, which takes time: not for the event loop.
+
+    Other interfaces have an `encoder` of their own.
+    """
+    tokenizer, context = model.tokenizer, model.engine.context
     prompts = read_prompts(fields, model, settings)
     check_choices(fields, len(prompts), settings)
     if fields.best_of is not None and fields.best_of != (fields.n or 1):
         raise unsupported("best_of", "expected the value of n: answers are not ranked")
     stream, include_usage = read_stream(fields)
     check_logprobs(fields.logprobs, "logprobs", settings)
-    with_prompt = fields.echo and fields.logprobs is not None
     grammar = read_grammar(fields)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
     # An engine has the log probabilities of a prompt with its first token. If none is asked for, `events`
     # drops it.
     asked = 1 if fields.max_tokens == 0 else fields.max_tokens
-    encoder = ChoicesEncoder(COMPLETION, COMPLETION, include_usage, "cmpl")
-    job_id, choices, requests = new_id(encoder.id_prefix), list[Choice](), []
-    context = model.engine.context
+    prompt_logprobs = fields.logprobs if fields.echo else None
+    encoder = encoder or ChoicesEncoder(KIND, KIND, include_usage, ID_PREFIX)
+    job_id, choices, requests = new_id(ID_PREFIX), list[Choice](), []
     for ids in prompts:
         if len(ids) > context:  # before anything is decoded
             raise context_exceeded(len(ids), fields.max_tokens or 0, context, "prompt")
         echo = tokenizer.decode(ids) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
         choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
-        if fields.max_tokens == 0 and not with_prompt:  # only the echo, for which the engine is not needed
+        if fields.max_tokens == 0 and prompt_logprobs is None:  # only the echo, which needs no engine
             continue
         limit = answer_limit(asked, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
-        sampling = read_sampling(fields, limit, tokenizer.vocab_size)
-        request = engine_request(fields, ids, sampling, fields.logprobs, grammar, job_id)
-        requests.append(replace(request, prompt_logprobs=fields.logprobs) if with_prompt else request)
+        request = engine_request(
+            fields,
+            ids,
+            limit,
+            model,
+            job_id,
+            grammar=grammar,
+            logprobs=fields.logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
+        requests.append(request)
     return Job(
         model=model,
         requests=requests,
@@ -81,3 +124,73 @@ def read_prompts(fields: CompletionFields, model: ServedModel, settings: Setting
     if not all(prompts):
         raise bad_value("prompt", "at least one token")
     return prompts
+
+
+class CompletionChoice:
+    """`echo` is the prompt if it is repeated before the answer, else empty; `first` is its first token."""
+
+    reasoning_tokens = 0
+
+    def __init__(self, index: int, tokenizer: ServerTokenizer, echo: str, first: int):
+        self._index = index
+        self._echo = echo
+        self._first = first
+        self._shaper = CompletionLogprobs(tokenizer)
+        self._text: list[str] = []
+        self._logprobs: dict[str, list[Any]] | None = None
+        self.finish_reason: str | None = None
+
+    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
+        """One entry, unless there is nothing new."""
+        known: list[TokenLogprobs | int] = list(event.logprobs or ())
+        if event.prompt_logprobs is not None:
+            known = [self._first, *event.prompt_logprobs, *known]
+        text, self._echo = self._echo + event.text, ""
+        logprobs = self._shaper.shape(known) if known else None
+        if logprobs is not None:
+            self._logprobs = self._logprobs or {name: [] for name in logprobs}
+            for name, values in logprobs.items():
+                self._logprobs[name] += values
+        self._text.append(text)
+        self.finish_reason = event.finish_reason
+        if text or logprobs or event.finish_reason is not None:
+            yield self._entry(text, logprobs)
+
+    def whole(self) -> dict[str, Any]:
+        return self._entry("".join(self._text), self._logprobs)
+
+    def _entry(self, text: str, logprobs: dict[str, list[Any]] | None) -> dict[str, Any]:
+        ends = self.finish_reason
+        return {"index": self._index, "text": text, "logprobs": logprobs, "finish_reason": ends}
+
+
+class CompletionLogprobs:
+    """The log probabilities of a completion: parallel lists."""
+
+    def __init__(self, tokenizer: ServerTokenizer):
+        self._tokenizer = tokenizer
+        self._offset = 0  # characters of the text before the next token
+
+    def shape(self, entries: Iterable[TokenLogprobs | int]) -> dict[str, list[Any]]:
+        """The entries of the next tokens; of a first token, which has none, the id."""
+        tokens, token_logprobs, top_logprobs, offsets = [], [], [], []
+        for entry in entries:
+            if isinstance(entry, int):
+                token, logprob, top = self._text(entry), None, None
+            else:
+                token, logprob = self._text(entry.token_id), finite(entry.logprob)
+                top = {self._text(other): finite(value) for other, value in entry.top}
+            tokens.append(token)
+            token_logprobs.append(logprob)
+            top_logprobs.append(top)
+            offsets.append(self._offset)
+            self._offset += len(token)
+        return {
+            "tokens": tokens,
+            "token_logprobs": token_logprobs,
+            "top_logprobs": top_logprobs,
+            "text_offset": offsets,
+        }
+
+    def _text(self, token: int) -> str:
+        return self._tokenizer.token_bytes(token).decode(errors="replace")

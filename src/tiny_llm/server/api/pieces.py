@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -168,30 +168,35 @@ def split_at_tag(text: str, tag: str, final: bool) -> tuple[str, bool, str]:
     return certain, False, text[len(certain) :]
 
 
+class WrittenCall(msgspec.Struct):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
 def read_call(written: str) -> Call | None:
     """The call that is written as JSON; None if it is not one."""
     if len(written) > MAX_CALL_CHARS:
         return None
     try:
-        call = msgspec.json.decode(written)
+        call = msgspec.json.decode(written, type=WrittenCall)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None
-    arguments = call.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return None
-    return Call(call["name"], msgspec.json.encode(arguments).decode())
+    return Call(call.name, msgspec.json.encode(call.arguments).decode())
 
 
 @dataclass(slots=True)
 class Block:
-    """`call` is that of a block of the kind "call", which has no text."""
+    """A part of an answer. The text of a block of the kind "call" is the arguments of its `call`.
+
+    id, logprobs: for interfaces where a block has them.
+    """
 
     index: int
     kind: Literal["reasoning", "text", "call"]
     call: Call | None = None
     parts: list[str] = field(default_factory=list)
+    id: str = ""
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -199,53 +204,46 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Step:
+    """What has happened to a block: it was opened, `text` was added to it, or it was closed."""
+
+    change: Literal["opened", "added", "closed"]
     block: Block
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    block: Block
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    block: Block
-
-
-Step = Opened | Added | Closed
+    text: str = ""
 
 
 class Blocks:
     """The blocks of one answer, from its pieces. `open` is the one that may get more text."""
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.all: list[Block] = []
         self.open: Block | None = None
 
     def add(self, piece: Piece) -> Iterator[Step]:
-        """What a piece changes. A piece of another kind closes the open block."""
-        if isinstance(piece, Call):
-            yield from self.close()
-            block = self._new(Block(len(self.blocks), "call", piece))
-            yield Opened(block)
-            yield Closed(block)
-            return
+        """What a piece changes. A piece of another kind, and any call, closes the open block."""
+        call = piece if isinstance(piece, Call) else None
         kind: Literal["reasoning", "text"] = "reasoning" if isinstance(piece, Reasoning) else "text"
-        if self.open is None or self.open.kind != kind:
+        if self.open is None or call is not None or self.open.kind != kind:
             yield from self.close()
-            self.open = self._new(Block(len(self.blocks), kind))
-            yield Opened(self.open)
-        self.open.parts.append(piece.text)
-        yield Added(self.open, piece.text)
+            self.open = Block(len(self.all), kind if call is None else "call", call)
+            self.all.append(self.open)
+            yield Step("opened", self.open)
+        text = piece.arguments if isinstance(piece, Call) else piece.text
+        self.open.parts.append(text)
+        yield Step("added", self.open, text)
+        if call is not None:
+            yield from self.close()
 
     def close(self) -> Iterator[Step]:
         """Close the open block, if there is one."""
         if self.open is not None:
             block, self.open = self.open, None
-            yield Closed(block)
+            yield Step("closed", block)
 
-    def _new(self, block: Block) -> Block:
-        self.blocks.append(block)
-        return block
+    def text(self, kind: Literal["reasoning", "text"]) -> str:
+        """Of all blocks of this kind."""
+        return "".join(block.text for block in self.all if block.kind == kind)
+
+    @property
+    def calls(self) -> list[Call]:
+        return [block.call for block in self.all if block.call is not None]

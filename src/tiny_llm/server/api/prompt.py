@@ -1,21 +1,38 @@
-"""A chat as the prompt of a model: its messages, checked and in the form that chat templates read."""
+"""A chat as the prompt of a model: its messages, checked and in the form that chat templates read.
+
+POST /tokenize and /detokenize, which show its tokens, have vLLM's fields.
+"""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ...loading.errors import LoadError
 from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
-from .fields import ChatFields, Message, ToolCall
+from .fields import ChatFields, DetokenizeFields, Message, TokenizeFields, ToolCall
+from .grammar import read_tools
 from .pieces import THINK
+from .sampling import check_ids
 
 ROLES = {"system", "developer", "user", "assistant", "tool"}
 TEMPLATE_SWITCHES = {"enable_thinking"}
+
+
+class Tokenized(Struct):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct):
+    prompt: str
 
 
 def check_chars(param: str, texts: Iterable[str], model: ServedModel, settings: Settings) -> None:
@@ -38,12 +55,33 @@ def check_number(messages: list[Message], settings: Settings) -> None:
         raise bad_value("messages", f"at most {settings.max_messages}, with their parts and calls")
 
 
-def read_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """A dictionary for each message; whatever is not text is refused, and nothing is fetched."""
-    return [_read(f"messages[{index}]", message) for index, message in enumerate(messages)]
+def not_text(path: str, kind: str) -> ApiError:
+    return unsupported(f"{path}.type", "expected text: this model reads nothing else")
 
 
-def _read(path: str, message: Message) -> dict[str, Any]:
+def text_of(
+    path: str,
+    content: str | Sequence[Any],
+    kinds: Sequence[str] = ("text",),
+    refuse: Callable[[str, str], ApiError] = not_text,
+) -> str:
+    """The text of a content at this place. Its parts must be of these kinds, and nothing is fetched."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for index, part in enumerate(content):
+        if part.type not in kinds:
+            raise refuse(f"{path}[{index}]", part.type)
+        name = "refusal" if part.type == "refusal" else "text"
+        text = getattr(part, name)
+        if text is None:
+            raise bad_value(f"{path}[{index}].{name}", "a text, got null")
+        texts.append(text)
+    return "".join(texts)
+
+
+def read_message(path: str, message: Message) -> dict[str, Any]:
+    """As chat templates read it."""
     if message.role not in ROLES:
         raise bad_value(f"{path}.role", f"one of {', '.join(sorted(ROLES))}")
     calls = message.tool_calls
@@ -51,9 +89,11 @@ def _read(path: str, message: Message) -> dict[str, Any]:
         raise bad_value(f"{path}.tool_calls", "none in a message that is not the assistant's")
     if message.content is None and message.role != "assistant":  # an answer may consist of calls, or be empty
         raise bad_value(f"{path}.content", "a text, got null")
-    role = "system" if message.role == "developer" else message.role
-    content = message.refusal if message.content is None else message.content
-    read: dict[str, Any] = {"role": role, "content": _text(path, content)}
+    content = (message.refusal or "") if message.content is None else message.content
+    read: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": text_of(f"{path}.content", content, ("text", "refusal")),
+    }
     if calls:
         read["tool_calls"] = [_call(f"{path}.tool_calls[{i}]", call) for i, call in enumerate(calls)]
     if message.reasoning_content:
@@ -61,35 +101,15 @@ def _read(path: str, message: Message) -> dict[str, Any]:
     return read
 
 
-def _text(path: str, content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = []
-    for index, part in enumerate(content):
-        if part.type not in ("text", "refusal"):
-            raise unsupported(f"{path}.content[{index}].type", "expected text: this model reads nothing else")
-        text = part.text if part.type == "text" else part.refusal
-        if text is None:
-            raise bad_value(f"{path}.content[{index}].{part.type}", "a text, got null")
-        texts.append(text)
-    return "".join(texts)
-
-
 def _call(path: str, call: ToolCall) -> dict[str, Any]:
     """Templates write the arguments as JSON, so they must be an object here."""
     if call.type != "function":
         raise bad_value(f"{path}.type", "function")
     try:
-        arguments = msgspec.json.decode(call.function.arguments or "{}")
+        arguments = msgspec.json.decode(call.function.arguments or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _not_json(path) from error
-    if not isinstance(arguments, dict):
-        raise _not_json(path)
+        raise bad_value(f"{path}.function.arguments", "a JSON object") from error
     return {"type": "function", "function": {"name": call.function.name, "arguments": arguments}}
-
-
-def _not_json(path: str) -> ApiError:
-    return bad_value(f"{path}.function.arguments", "a JSON object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +161,7 @@ def render(
 ) -> str:
     """The text that the model's chat template makes of the messages."""
     check_number(fields.messages, settings)
-    messages = read_messages(fields.messages)
+    messages = [read_message(f"messages[{i}]", message) for i, message in enumerate(fields.messages)]
     # Templates may drop space, and what an answer had before its end of thinking.
     texts = [message["content"].strip() for message in messages if message["role"] != "assistant"]
     check_chars("messages", texts, model, settings)
@@ -176,3 +196,40 @@ def mark_final(messages: list[dict[str, Any]]) -> str:
     mark = secrets.token_hex(16)
     final["content"] += mark
     return mark
+
+
+def count_tokens(fields: ChatFields, model: ServedModel, settings: Settings) -> int:
+    """Also of a prompt that is longer than the context."""
+    return len(_chat_ids(fields, model, settings))
+
+
+def tokenize(fields: TokenizeFields, model: ServedModel, settings: Settings) -> Tokenized:
+    """The ids of a text, or of the prompt of a chat."""
+    if (fields.prompt is None) == (fields.messages is None):
+        raise bad_value("prompt", "either a prompt or messages")
+    if fields.messages is not None and fields.add_special_tokens:
+        raise unsupported("add_special_tokens", "expected false: the chat template writes them")
+    for name in ("tools", "continue_final_message", "chat_template_kwargs"):
+        if fields.prompt is not None and getattr(fields, name):
+            raise bad_value(name, "none beside a prompt")
+    if fields.prompt is None:
+        ids = _chat_ids(msgspec.convert(fields, ChatFields, from_attributes=True), model, settings)
+    else:
+        check_chars("prompt", [fields.prompt], model, settings)
+        ids = model.tokenizer.encode(fields.prompt, fields.add_special_tokens is not False)
+    texts = None
+    if fields.return_token_strs:
+        texts = [model.tokenizer.token_bytes(token).decode(errors="replace") for token in ids]
+    return Tokenized(len(ids), model.engine.context, ids, texts)
+
+
+def detokenize(fields: DetokenizeFields, model: ServedModel, settings: Settings) -> Detokenized:
+    """The text of ids."""
+    if len(fields.tokens) > model.engine.context:
+        raise bad_value("tokens", f"at most {model.engine.context} ids")
+    check_ids("tokens", fields.tokens, model.tokenizer.vocab_size)
+    return Detokenized(model.tokenizer.decode(fields.tokens))
+
+
+def _chat_ids(fields: ChatFields, model: ServedModel, settings: Settings) -> list[int]:
+    return read_prompt(fields, read_tools(fields, model, settings), model, settings).ids

@@ -1,51 +1,93 @@
-"""From fields to `Sampling`, which has the limits, and the room for an answer."""
+"""From the fields that all answers have in common to a request of the engine.
 
-from typing import Any
+`Sampling` has the limits of how tokens are chosen; those of the server and of the context are here.
+"""
 
+import secrets
+
+from ...engine import EngineRequest
+from ...sampling.grammar import Grammar
 from ...sampling.params import Sampling
 from ..errors import ApiError, bad_value, checking
+from ..models import ServedModel
+from ..settings import Settings
 from .fields import AnswerFields
 
-# Fields whose names, or whose neutral values, are the same in a request and in `Sampling`.
-SAME = (
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "stop",
-    "stop_token_ids",
-    "logit_bias",
-)
-NEUTRAL = {"repetition_penalty": 1, "ignore_eos": False}  # others: 0
+# The fields that have their names in `Sampling`, and the values with which they change nothing.
+NEUTRAL: dict[str, tuple[float, ...]] = {
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "seed": (),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "min_tokens": (0,),
+    "ignore_eos": (False,),
+    "stop": (),
+    "stop_token_ids": (),
+    "logit_bias": (),
+}
 
 
-def read_sampling(fields: AnswerFields, max_tokens: int, vocabulary: int) -> Sampling:
-    """How the tokens of an answer are chosen; temperature and top_p are 1 unless given, as at OpenAI."""
-    arguments: dict[str, Any] = {
-        "temp": 1.0 if fields.temperature is None else fields.temperature,
-        "max_tokens": max_tokens,
-    }
-    if fields.top_p is not None and fields.top_p < 1:
-        arguments["top_p"] = fields.top_p
-    if fields.top_k is not None and fields.top_k > 0:  # 0 and -1 are all tokens
-        arguments["top_k"] = fields.top_k
-    for name in SAME:
-        value = getattr(fields, name)
-        if value is not None and (name == "seed" or value != NEUTRAL.get(name, 0)):
-            arguments[name] = value
+def engine_request(
+    fields: AnswerFields,
+    ids: list[int],
+    max_tokens: int,
+    model: ServedModel,
+    job_id: str,
+    *,
+    grammar: Grammar | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
+) -> EngineRequest:
+    """Its time limit is set when it is submitted. The temperature is 1 unless given, as at OpenAI."""
+    given = {name: getattr(fields, name) for name in NEUTRAL}
+    given = {name: value for name, value in given.items() if value is not None and value not in NEUTRAL[name]}
+    temperature = 1.0 if fields.temperature is None else fields.temperature
     with checking():
-        sampling = Sampling(**arguments)
-        sampling.check_vocabulary("", vocabulary)
-    return sampling
+        sampling = Sampling(temp=temperature, max_tokens=max_tokens, **given)
+        sampling.check_vocabulary("", model.tokenizer.vocab_size)
+    return EngineRequest(
+        prompt_ids=tuple(ids),
+        sampling=sampling,
+        n=fields.n or 1,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        grammar=grammar,
+        salt=fields.cache_salt or "",
+        id=job_id,
+    )
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(16)}"
+
+
+def check_choices(fields: AnswerFields, prompts: int, settings: Settings) -> None:
+    """Every choice costs memory and time, so their number has a limit."""
+    if (fields.n or 1) > settings.max_choices:
+        raise bad_value("n", f"at most {settings.max_choices}")
+    if (fields.n or 1) * prompts > settings.max_choices:
+        raise bad_value("prompt", f"at most {settings.max_choices} answers, n times the number of prompts")
+
+
+def check_logprobs(count: int | None, param: str, settings: Settings) -> None:
+    if count is not None and count > settings.max_logprobs:
+        raise bad_value(param, f"at most {settings.max_logprobs}")
 
 
 def check_ids(param: str, ids: list[int], vocabulary: int) -> None:
     """MLX checks no index, so every id is checked before it meets an array."""
     if ids and not (min(ids) >= 0 and max(ids) < vocabulary):
         raise bad_value(param, f"token ids from 0 to {vocabulary - 1}")
+
+
+def read_stream(fields: AnswerFields) -> tuple[bool, bool]:
+    """Whether to stream, and whether the usage is the last chunk."""
+    if fields.stream_options is not None and not fields.stream:
+        raise bad_value("stream_options", "null unless stream is true")
+    return bool(fields.stream), bool(fields.stream_options and fields.stream_options.include_usage)
 
 
 def answer_limit(asked: int | None, param: str, prompt_tokens: int, context: int, default: int | None) -> int:
@@ -64,9 +106,9 @@ def context_exceeded(prompt_tokens: int, asked: int, context: int, param: str) -
     if prompt_tokens >= context:
         # Claude Code shortens a conversation by the difference of these numbers.
         sentence = f"the prompt is too long: {prompt_tokens} tokens > {context} tokens of context"
-        return ApiError(400, sentence, param=param, code="context_length_exceeded")
-    sentence = (
-        f"the context has {context} tokens, but the prompt has {prompt_tokens} and the answer up to {asked}: "
-        "shorten the prompt or lower max_tokens"
-    )
+    else:
+        sentence = (
+            f"the context has {context} tokens, but the prompt has {prompt_tokens} and the answer up to "
+            f"{asked}: shorten the prompt or lower max_tokens"
+        )
     return ApiError(400, sentence, param=param, code="context_length_exceeded")

@@ -10,10 +10,10 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..deadline import Deadline
 from ..disconnect import Client
 from ..errors import RETRY, ApiError, is_ollama
 from ..settings import Settings
+from ..waiting import Deadline
 from .access import send_error
 
 LENGTHS = {b"content-length", b"transfer-encoding"}

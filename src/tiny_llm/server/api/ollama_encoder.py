@@ -6,23 +6,61 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
-from ....engine import Event
-from ...errors import ApiError
-from ...models import Models, ServedModel
-from ...protocols import ServerTokenizer
-from ...settings import Settings
-from ..chat import ChatEncoder
-from ..job import Job, Usage, encode
-from ..outputs import ChatChoice, Choice
-from ..pieces import AnswerReader
-from .fields import ShowFields
+from ..errors import ApiError
+from ..models import Models, ServedModel, ServerTokenizer
+from ..settings import Settings
+from .chat_encoder import ChatChoice
+from .job import AnswerEncoder, Job, Usage, encode
+from .pieces import AnswerReader
 
 # Of Ollama's interface, as far as this server has it: some clients refuse older ones.
 VERSION = "0.12.11"
 
 
-class OllamaEncoder(ChatEncoder):
+class OllamaEnd(Struct, omit_defaults=True):
+    """Numbers of tokens and nanoseconds; none if the request only wanted the model to be loaded."""
+
+    model: str
+    created_at: str
+    done: bool
+    done_reason: Literal["stop", "length", "load"]
+    total_duration: int = 0
+    load_duration: int = 0
+    prompt_eval_count: int = 0
+    prompt_eval_duration: int = 0
+    eval_count: int = 0
+    eval_duration: int = 0
+
+
+class OllamaAnswerMessage(Struct):
+    role: Literal["assistant"]
+    content: str
+    thinking: str | None = None
+    tool_calls: list[dict[str, Any]] = []
+
+
+class OllamaChatAnswer(OllamaEnd, kw_only=True):
+    message: OllamaAnswerMessage
+
+
+class OllamaGenerateAnswer(OllamaEnd, kw_only=True):
+    response: str
+
+
+class OllamaTags(Struct):
+    models: list[dict[str, Any]]
+
+
+class OllamaModel(Struct):
+    details: dict[str, Any]
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
+class OllamaEncoder(AnswerEncoder):
     """Of one request. The text is in the `message` of a chat, and in `response` otherwise.
 
     Made of the deltas of OpenAI's interface. Durations count from here, in nanoseconds: until the first
@@ -30,30 +68,31 @@ class OllamaEncoder(ChatEncoder):
     """
 
     id_prefix = "ollama"
+    lines = True
 
     def __init__(self, kind: Literal["message", "response"]):
         self._kind = kind
         self._start = time.perf_counter_ns()
 
-    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> "TimedChoice":
-        return TimedChoice(ChatChoice(index, tokenizer, reader))
+    def new_choice(self, index: int, tokenizer: ServerTokenizer, reader: AnswerReader) -> ChatChoice:
+        return ChatChoice(index, tokenizer, reader)
 
     def chunk(self, job: Job, delta: dict[str, Any]) -> bytes:
-        return _line({**self._said(job, delta, delta.get("delta")), "done": False})
+        return _line({**self._said(job, delta), "done": False})
 
     def end(self, job: Job, usage: Usage) -> Iterator[bytes]:
-        yield _line({**self._said(job, {}, {}), **self._end(job, usage)})
+        yield _line({**self._said(job, {}), **self._end(job, usage)})
 
     def fail(self, job: Job, error: ApiError) -> Iterator[bytes]:
         yield _line({"error": error.message})
 
     def whole(self, job: Job, usage: Usage) -> dict[str, Any]:
-        given = job.choices[0].whole() if job.choices else {}
-        return {**self._said(job, given, given.get("message")), **self._end(job, usage)}
+        whole = job.choices[0].whole() if job.choices else {}
+        return {**self._said(job, whole), **self._end(job, usage)}
 
-    def _said(self, job: Job, entry: dict[str, Any], message: dict[str, Any] | None) -> dict[str, Any]:
-        """A part of an answer, or a whole one; an `entry` without a message has a text."""
-        message = message or {"content": entry.get("text")}
+    def _said(self, job: Job, entry: dict[str, Any]) -> dict[str, Any]:
+        """A part of an answer, or a whole one; the `entry` of a completion has a text, others a message."""
+        message = entry.get("delta") or entry.get("message") or {"content": entry.get("text")}
         text, thoughts = message.get("content") or "", message.get("reasoning_content")
         thinking = {"thinking": thoughts} if thoughts else {}
         head = {"model": job.model.name, "created_at": timestamp(time.time())}
@@ -68,11 +107,11 @@ class OllamaEncoder(ChatEncoder):
         """Without choices, the request only wanted the model to be loaded, as it always is."""
         if not job.choices:
             return {"done": True, "done_reason": "load"}
-        choice, now = job.choices[0], time.perf_counter_ns()
-        first = (choice.first_at if isinstance(choice, TimedChoice) else None) or now
+        now = time.perf_counter_ns()
+        first = self.answered_at or now
         return {
             "done": True,
-            "done_reason": "length" if choice.finish_reason == "length" else "stop",
+            "done_reason": "length" if job.choices[0].finish_reason == "length" else "stop",
             "total_duration": now - self._start,
             "load_duration": 0,
             "prompt_eval_count": usage.prompt,
@@ -82,61 +121,34 @@ class OllamaEncoder(ChatEncoder):
         }
 
 
-class TimedChoice:
-    """A choice that knows when its first token came."""
-
-    def __init__(self, choice: Choice):
-        self._choice = choice
-        self.first_at: int | None = None  # of the clock in nanoseconds
-        self.finish_reason: str | None = None
-
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._choice.reasoning_tokens
-
-    def deltas(self, event: Event) -> Iterator[dict[str, Any]]:
-        if self.first_at is None:
-            self.first_at = time.perf_counter_ns()
-        yield from self._choice.deltas(event)
-        self.finish_reason = self._choice.finish_reason
-
-    def whole(self) -> dict[str, Any]:
-        return self._choice.whole()
-
-
-def timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def _call(number: int, call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     arguments = msgspec.json.decode(function["arguments"])
-    return {
-        "id": call["id"],
-        "function": {"index": call.get("index", number), "name": function["name"], "arguments": arguments},
-    }
+    place = {"index": call.get("index", number), "name": function["name"]}
+    return {"id": call["id"], "function": {**place, "arguments": arguments}}
 
 
 def _line(record: dict[str, Any]) -> bytes:
     return encode(record) + b"\n"
 
 
-def tags(models: Models) -> dict[str, Any]:
-    return {"models": [_tag(model) for model in models]}
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def show(fields: ShowFields, model: ServedModel, settings: Settings) -> dict[str, Any]:
+def tags(models: Models) -> OllamaTags:
+    return OllamaTags([_tag(model) for model in models])
+
+
+def show(fields: Any, model: ServedModel, settings: Settings) -> OllamaModel:
     family = model.engine.llm.family
     capabilities = {"completion": True, "tools": model.takes_tools, "thinking": model.takes_thinking}
-    return {
-        "details": _details(model),
-        "model_info": {
-            "general.architecture": family,
-            f"{family}.context_length": model.engine.context,
-        },
-        "capabilities": [name for name, has in capabilities.items() if has],
-        "modified_at": timestamp(model.created),
-    }
+    return OllamaModel(
+        details=_details(model),
+        model_info={"general.architecture": family, f"{family}.context_length": model.engine.context},
+        capabilities=[name for name, has in capabilities.items() if has],
+        modified_at=timestamp(model.created),
+    )
 
 
 def _tag(model: ServedModel) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Anthropic's interface `POST /v1/messages`, for text and tools."""

@@ -1,1 +1,0 @@
-"""OpenAI's interface `POST /v1/responses`, for text and functions."""
