@@ -9,7 +9,7 @@ import pytest
 
 from tiny_llm.engine import Event
 from tiny_llm.generation.result import TokenLogprobs
-from tiny_llm.server.api.chat_encoder import ChatChoice, chat_logprobs
+from tiny_llm.server.api.chat import ChatChoice, chat_logprobs
 from tiny_llm.server.api.completions import CompletionLogprobs
 from tiny_llm.server.api.pieces import AnswerReader
 

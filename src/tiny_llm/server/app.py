@@ -69,7 +69,4 @@ async def answer_error(request: Request, error: Exception) -> Response:
     answer = request.scope[ERROR_KEY] = as_api_error(error)
     if answer.status == 500:
         LOG.error("a request failed", exc_info=error)
-    headers_of = dict(answer.headers)
-    return Response(
-        answer.encode(request.scope["path"]), answer.status, headers_of, media_type="application/json"
-    )
+    return answer.response(request.scope["path"])

@@ -164,18 +164,12 @@ class Connection(H11Protocol):
     def _refuse(self, error: ApiError) -> None:
         """Send an error and close, if the state of the connection allows one."""
         self.on_error(error)
-        body = error.encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            (HEADER, new_request_id().encode()),
-            *((name.encode(), value.encode()) for name, value in error.headers),
-        ]
+        answer = error.response()
+        headers = [*answer.raw_headers, (b"connection", b"close"), (HEADER, new_request_id().encode())]
         reason = HTTPStatus(error.status).phrase.encode()
         try:
             for event in (h11.Response(status_code=error.status, headers=headers, reason=reason),
-                          h11.Data(data=body), h11.EndOfMessage()):  # fmt: skip
+                          h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):  # fmt: skip
                 self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:  # an answer has begun
             pass

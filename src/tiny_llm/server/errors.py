@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 
 from ..errors import (
     Draining,
@@ -96,6 +97,9 @@ class ApiError(Exception):
 
     def encode(self, path: str = "") -> bytes:
         return msgspec.json.encode(self.answer(path))
+
+    def response(self, path: str = "") -> Response:
+        return Response(self.encode(path), self.status, dict(self.headers), media_type="application/json")
 
 
 def is_anthropic(path: str) -> bool:

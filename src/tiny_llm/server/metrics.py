@@ -118,15 +118,13 @@ class EngineCollector(Collector):
             for name, now in statistics.items():
                 self._note_steps(name, now)
         yield from self._step_tokens.collect()
-        families: list[Any] = []  # of different classes
-        for name, text, value in GAUGES:
-            families.append((GaugeMetricFamily(f"tiny_llm_{name}", text, labels=MODEL), value))
-        for name, text, value in COUNTERS:
-            families.append((CounterMetricFamily(f"tiny_llm_{name}", text, labels=MODEL), value))
-        for family, value in families:
-            for model, now in statistics.items():
-                family.add_metric([model], value(now))
-            yield family
+        kinds: tuple[tuple[Any, Readings], ...] = (GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)
+        for family_class, readings in kinds:
+            for name, text, value in readings:
+                family = family_class(f"tiny_llm_{name}", text, labels=MODEL)
+                for model, now in statistics.items():
+                    family.add_metric([model], value(now))
+                yield family
 
     def describe(self) -> list[Metric]:
         """None, so that registering does not ask the engines."""

@@ -13,8 +13,7 @@ from starlette.routing import Route
 from ..runtime.version import version
 from .api.anthropic_encoder import AnthropicAnswer, AnthropicTokens
 from .api.anthropic_reader import AnthropicFields, AnthropicPrompt, count_messages, prepare_messages
-from .api.chat import prepare_chat
-from .api.chat_encoder import ChatAnswer
+from .api.chat import ChatAnswer, prepare_chat
 from .api.completions import CompletionAnswer, prepare_completion
 from .api.fields import ChatFields, CompletionFields, DetokenizeFields, RequestFields, TokenizeFields
 from .api.ollama_encoder import (

@@ -23,17 +23,6 @@ LENGTHS = {"prompt_ids": "prompt", "max_tokens": "max_tokens"}  # argument of th
 
 async def events(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
     """Pairs of the index of a choice and its event."""
-    async for index, event in _all(job, handles):
-        yield index, _of_prompt(event) if job.prompts_only else event
-
-
-def _of_prompt(event: Event) -> Event:
-    """Without tokens of the answer."""
-    reason = "length" if event.finish_reason == "stop" else event.finish_reason
-    return replace(event, text="", token_ids=(), logprobs=None, finish_reason=reason, stop_string=None)
-
-
-async def _all(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
     if not handles:
         for index in range(len(job.choices)):
             yield index, NO_TOKENS
@@ -43,6 +32,12 @@ async def _all(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[i
     else:
         async for pair in _joined(job, handles):
             yield pair
+
+
+def _of_prompt(event: Event) -> Event:
+    """Without tokens of the answer."""
+    reason = "length" if event.finish_reason == "stop" else event.finish_reason
+    return replace(event, text="", token_ids=(), logprobs=None, finish_reason=reason, stop_string=None)
 
 
 async def _joined(job: Job, handles: list[HandleProtocol]) -> AsyncIterator[tuple[int, Event]]:
@@ -166,6 +161,8 @@ class RunningJob:
         async for index, event in events(self.job, self.handles):
             if encoder.answered_at is None:
                 encoder.answered_at = time.perf_counter_ns()
+            if self.job.prompts_only:
+                event = _of_prompt(event)
             choice = choices[index]
             if choice.finish_reason is not None:
                 continue  # tokens after its own end

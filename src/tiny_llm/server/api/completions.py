@@ -10,7 +10,7 @@ from ...generation.result import TokenLogprobs
 from ..errors import bad_value, unsupported
 from ..models import ServedModel, ServerTokenizer
 from ..settings import Settings
-from .chat_encoder import ChoicesEncoder, FinishReason, TokenUsage, finite
+from .chat import ChoicesEncoder, FinishReason, TokenUsage, finite
 from .fields import CompletionFields
 from .grammar import read_grammar
 from .job import AnswerEncoder, Choice, Job
@@ -63,8 +63,8 @@ def prepare_completion(
     grammar = read_grammar(fields)
     if fields.max_tokens == 0 and not fields.echo:
         raise bad_value("max_tokens", "at least 1 without echo")
-    # An engine has the log probabilities of a prompt with its first token. If none is asked for, `events`
-    # drops it.
+    # An engine has the log probabilities of a prompt with its first token. If none is asked for, it is
+    # dropped.
     asked = 1 if fields.max_tokens == 0 else fields.max_tokens
     prompt_logprobs = fields.logprobs if fields.echo else None
     encoder = encoder or ChoicesEncoder(KIND, KIND, include_usage, ID_PREFIX)

@@ -16,39 +16,25 @@ MAX_NAMES_LOGGED = 256
 
 # Fields of OpenAI and vLLM that change the answer and that this server does not honour, and the values that
 # change nothing.
-NOT_HONOURED: dict[str, tuple[Any, ...]] = {
-    "adapters": (),
+NOT_HONOURED: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    """adapters allowed_token_ids audio chat_template context_management conversation documents guided_choice
+    guided_grammar guided_json guided_regex max_tool_calls mm_processor_kwargs prediction previous_response_id
+    prompt_embeds prompt_logprobs truncate_prompt_tokens web_search_options""".split(),
+    (),
+) | {
     "add_generation_prompt": (True,),
-    "allowed_token_ids": (),
-    "audio": (),
     "background": (False,),
     "bad_words": ([],),
-    "chat_template": (),
-    "context_management": (),
     "continue_final_message": (False,),
-    "conversation": (),
-    "documents": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "length_penalty": (1, 1.0),
     "modalities": (["text"],),
-    "max_tool_calls": (),
     "mcp_servers": ([],),
-    "mm_processor_kwargs": (),
-    "prediction": (),
-    "previous_response_id": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
     "store": (False,),
     "suffix": ("",),
-    "truncate_prompt_tokens": (),
     "truncation": ("disabled",),
     "use_beam_search": (False,),
-    "web_search_options": (),
 }
 
 Fields = TypeVar("Fields", bound=msgspec.Struct)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..errors import ApiError
 from ..models import Models, ServedModel, ServerTokenizer
 from ..settings import Settings
-from .chat_encoder import ChatChoice
+from .chat import ChatChoice
 from .job import AnswerEncoder, Job, Usage, encode
 from .pieces import AnswerReader
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...engine import Event
 from ..errors import ApiError
 from ..models import ServerTokenizer
-from .chat_encoder import chat_logprobs
+from .chat import chat_logprobs
 from .job import AnswerEncoder, Job, ReadChoice, Usage, server_sent
 from .pieces import AnswerReader, Block, Content, Step
 

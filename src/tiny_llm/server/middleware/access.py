@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -37,14 +38,27 @@ def new_request_id() -> str:
 async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
     """Outside of the routes. The error is noted for the metrics."""
     scope[ERROR_KEY] = error
-    body = error.encode(scope["path"])
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *((name.encode(), value.encode()) for name, value in error.headers),
-    ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    response = error.response(scope["path"])
+    head = {"type": "http.response.start", "status": error.status, "headers": response.raw_headers}
+    await send(head)
+    await send({"type": "http.response.body", "body": response.body})
+
+
+class Guard(ABC):
+    """Middleware that answers a request with the error that `refusal` has for it."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self.refusal(scope)
+        if error is None:
+            await self._app(scope, receive, send)
+        else:
+            await send_error(scope, send, error)
+
+    @abstractmethod
+    def refusal(self, scope: Scope) -> ApiError | None: ...
 
 
 class Access:

@@ -14,7 +14,7 @@ from ..disconnect import Client
 from ..errors import RETRY, ApiError, is_ollama
 from ..settings import Settings
 from ..waiting import Deadline
-from .access import send_error
+from .access import Guard, send_error
 
 LENGTHS = {b"content-length", b"transfer-encoding"}
 CLOSE = (("connection", "close"),)
@@ -23,24 +23,22 @@ AGAIN_SECONDS = 0.02
 STRING, VALUE, LIST, OBJECT = 80, 80, 100, 280  # bytes of each, the last two with a first value
 
 
-class HeadGuard:
+class HeadGuard(Guard):
     """The size of a head, and one length of its body. uvicorn limits only a head in several parts."""
 
     def __init__(self, app: ASGIApp, limit: int):
-        self._app = app
+        super().__init__(app)
         self._limit = limit  # bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def refusal(self, scope: Scope) -> ApiError | None:
         if head_size(scope) > self._limit:
             sentence = f"the header is too large: expected at most {self._limit} bytes"
-            await send_error(scope, send, ApiError(431, sentence, code="header_too_large"))
-        elif {name for name, _ in scope["headers"]} >= LENGTHS:
+            return ApiError(431, sentence, code="header_too_large")
+        if {name for name, _ in scope["headers"]} >= LENGTHS:
             # A proxy may believe the other one, and take a part of this body for the next request.
             sentence = "expected Content-Length or Transfer-Encoding, not both"
-            error = ApiError(400, sentence, code="invalid_http", headers=CLOSE)
-            await send_error(scope, send, error)
-        else:
-            await self._app(scope, receive, send)
+            return ApiError(400, sentence, code="invalid_http", headers=CLOSE)
+        return None
 
 
 def head_size(scope: Scope) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ApiError
-from .access import send_error
+from .access import Guard
 
 OPEN = frozenset({"/health", "/ready"})
 SCHEME = b"bearer "
@@ -17,24 +17,22 @@ METHODS = b"GET, POST"
 READABLE = b"x-request-id, retry-after, x-should-retry"
 
 
-class KeyGuard:
+class KeyGuard(Guard):
     """Asks for the bearer key, but for a few paths. Without keys, everything passes.
 
     The path is the one that is routed, never one from a header.
     """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], open_paths: Collection[str] = OPEN):
-        self._app = app
+        super().__init__(app)
         self._keys = [key.encode() for key in keys]
         self._open_paths = open_paths
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def refusal(self, scope: Scope) -> ApiError | None:
         if scope["path"] in self._open_paths or self._is_known(scope["headers"]):
-            await self._app(scope, receive, send)
-            return
+            return None
         sentence = "the key is missing or wrong: send the header Authorization: Bearer KEY"
-        headers = (("www-authenticate", "Bearer"),)
-        await send_error(scope, send, ApiError(401, sentence, code="invalid_api_key", headers=headers))
+        return ApiError(401, sentence, code="invalid_api_key", headers=(("www-authenticate", "Bearer"),))
 
     def _is_known(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Compares with every key, in a time that does not depend on how much of one is right."""
@@ -50,23 +48,20 @@ class KeyGuard:
         return any(known)
 
 
-class HostGuard:
+class HostGuard(Guard):
     """Only known names in the header Host: a page of another site, whose name points here, gets no answer."""
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str]):
-        self._app = app
+        super().__init__(app)
         self._allowed = {name.lower() for name in allowed}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if ANY in self._allowed or self._is_allowed(scope["headers"]):
-            await self._app(scope, receive, send)
-            return
+    def refusal(self, scope: Scope) -> ApiError | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        known = len(hosts) == 1 and host_name(hosts[0].decode("latin-1")) in self._allowed
+        if known or ANY in self._allowed:
+            return None
         sentence = "the header Host names a host that is not allowed; `--allowed-host NAME` allows it"
-        await send_error(scope, send, ApiError(403, sentence, code="host_not_allowed"))
-
-    def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        hosts = [value for name, value in headers if name == b"host"]
-        return len(hosts) == 1 and host_name(hosts[0].decode("latin-1")) in self._allowed
+        return ApiError(403, sentence, code="host_not_allowed")
 
 
 def host_name(host: str) -> str:
