@@ -34,6 +34,16 @@ ANTHROPIC_TYPES = {
 OLLAMA_PATHS = "/api/"
 RETRY = ("retry-after", "1")  # seconds: a full queue moves within seconds
 NO_RETRY = ("x-should-retry", "false")  # known to the clients of OpenAI and Anthropic, which try a 503 again
+# Exceptions of the engine and of Python: status, sentence (else the exception's own) and code.
+KNOWN: tuple[tuple[type[BaseException], int, str | None, str], ...] = (
+    (QueueFull, 429, "too many requests wait, try again later", "queue_full"),
+    (GrammarQueueBusy, 429, None, "grammar_queue_busy"),
+    (Draining, 503, "the server is shutting down: it accepts no new requests", "draining"),
+    (EngineFailed, 503, "the engine has stopped after a fault", "engine_failed"),
+    (GrammarError, 400, None, "invalid_grammar"),
+    (NumericError, 500, "the model computed NaN", "numeric_error"),
+    (MemoryError, 503, "out of memory, try a shorter prompt or answer", "out_of_memory"),
+)
 INTERNAL = "the server failed to answer; its log has the reason under this request id"
 
 
@@ -153,22 +163,9 @@ def checking(param: str | None = None, code: str = "invalid_value", about: str =
 
 def as_api_error(error: BaseException) -> ApiError:
     """The answer for an exception; one that is not expected is 500 without its text."""
-    match error:
-        case ApiError():
-            return error
-        case QueueFull():
-            return ApiError(429, "too many requests wait, try again later", code="queue_full")
-        case GrammarQueueBusy():
-            return ApiError(429, str(error), code="grammar_queue_busy")
-        case Draining():
-            return ApiError(503, "the server is shutting down: it accepts no new requests", code="draining")
-        case EngineFailed():
-            return ApiError(503, "the engine has stopped after a fault", code="engine_failed")
-        case GrammarError():
-            return ApiError(400, str(error), code="invalid_grammar")
-        case NumericError():
-            return ApiError(500, "the model computed NaN", code="numeric_error")
-        case MemoryError():
-            return ApiError(503, "out of memory, try a shorter prompt or answer", code="out_of_memory")
-        case _:
-            return ApiError(500, INTERNAL, code="internal_error")
+    if isinstance(error, ApiError):
+        return error
+    for kind, status, sentence, code in KNOWN:
+        if isinstance(error, kind):
+            return ApiError(status, sentence or str(error), code=code)
+    return ApiError(500, INTERNAL, code="internal_error")
