@@ -1,7 +1,6 @@
 """The Python API to a model: load it by name, then generate, chat or stream."""
 
 from collections.abc import Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Unpack, overload
 
@@ -9,24 +8,21 @@ import mlx.core as mx
 
 from .checks.arrays import dtype_name
 from .checks.types import check_function, check_size, check_type, kind
-from .distributed.launch import read_group, start_ranks
+from .distributed.launch import read_group
 from .engine import EngineRequest
 from .engine.batch import answer_all, check_list_invariant, make_requests, starter
 from .engine.stream import Stream, answer_one
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generation.defaults import LLM_BATCH_SIZE
-from .generation.loaded import LoadedModel, load_for_answers
+from .generation.loaded import LoadedModel, load_llm
 from .generation.messages import Message, render_prompt
 from .generation.options import FORMAT, AnswerOptions, ResponseFormat
 from .generation.result import Result
-from .generation.text import (
-    check_vocabularies,
-    check_vocabulary_sizes,
-    encode_prompt,
-)
+from .generation.text import encode_prompt
 from .loading.progress import Progress
 from .runtime.device import AUTO, activation_dtype, device_name, on_device
 from .runtime.extension import load_extension
+from .runtime.gpu import default_attention
 from .sampling.params import GREEDY, Sampling
 
 
@@ -87,37 +83,23 @@ class LLM(LoadedModel):
             with calling("LLM"):
                 load_extension().set_cpu_threads(str(threads))
         self.dtype = dtype_name(precision)
-        names = [str(name), *([] if draft_model is None else [str(draft_model)])]
-        with calling("LLM"):
-            group = read_group(
-                tensor_parallel, pipeline_parallel, None if hostfile is None else Path(hostfile)
+        hosts = None if hostfile is None else Path(hostfile)
+        with calling("LLM", draft_tokenizer="draft_model"), on_device(device):
+            loaded = load_llm(
+                str(name),
+                precision,
+                device,
+                draft=None if draft_model is None else str(draft_model),
+                context=None if context is None else int(context),
+                group=read_group(tensor_parallel, pipeline_parallel, hosts),
+                threads=None if threads is None else str(threads),
+                offline=offline or None,
+                progress=progress,
+                enable_flash_attn=default_attention(),
             )
-        with on_device(device):
-            ranks, leader = None, None
-            if group is not None:
-                cores = None if threads is None else str(threads)
-                ranks, leader = start_ranks(
-                    group, names[0], self.dtype, offline=offline, threads=cores, progress=progress
-                )
-            loaded = [
-                load_for_answers(each, precision, offline=offline, progress=progress, ranks=shared)
-                for each, shared in zip(names, (ranks, None), strict=False)  # the small model is here whole
-            ]
-            if leader is not None:
-                leader.wait_until_ready()
-            models, tokenizers = zip(*loaded, strict=True)
-            with calling("LLM", draft_tokenizer="draft_model"):
-                check_vocabularies("", tokenizers[-1], tokenizers[0])
-                check_vocabulary_sizes("", models[-1], models[0])
-        lengths = [each.mlx_model.args.max_position_embeddings for each in models]
-        longest, shortest = min(zip(lengths, names, strict=True), key=itemgetter(0))
-        if context is not None and context > longest:
-            raise ArgumentError("LLM", "context", context, f"at most {longest}, the context of {shortest}")
-        context = longest if context is None else int(context)
-        draft = None
-        if draft_model is not None:
-            draft = LoadedModel(names[1], models[1], tokenizers[1], device, context)
-        super().__init__(names[0], models[0], tokenizers[0], device, context, draft, leader)
+        super().__init__(
+            loaded.name, loaded.model, loaded.tokenizer, device, loaded.context, loaded.draft, loaded.leader
+        )
 
     @overload
     def generate(

@@ -11,9 +11,9 @@ import pytest
 
 from tiny_llm.cache.storage import PagedStorage
 from tiny_llm.cli.exit_codes import REFUSED
-from tiny_llm.cli.questions.built_in_prompts import PROMPTS
+from tiny_llm.cli.prompts import PROMPTS
 from tiny_llm.engine import Engine
-from tiny_llm.engine import requests as engine_requests
+from tiny_llm.engine import batch as engine_requests
 from tiny_llm.engine import runner as engine_runner
 from tiny_llm.models.packed import packed_logits
 

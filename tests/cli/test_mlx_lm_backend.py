@@ -10,7 +10,7 @@ import pytest
 
 from tiny_llm.cli import mlx_lm_backend
 from tiny_llm.cli.exit_codes import FAILED
-from tiny_llm.cli.prefill_progress import READING
+from tiny_llm.cli.progress import READING
 
 from ..loading.folders import change_json
 from ..support.processes.child import ROOT

@@ -8,8 +8,7 @@ from itertools import groupby
 import pytest
 
 from tiny_llm.cli.loaders import LOADERS
-from tiny_llm.cli.prefill_progress import READING
-from tiny_llm.cli.progress import ProgressBar, dimmed
+from tiny_llm.cli.progress import READING, ProgressBar, dimmed
 
 from .conftest import Run
 

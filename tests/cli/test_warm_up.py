@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tiny_llm.cli.prefill_progress import COMPILING, READING, prefill_progress
+from tiny_llm.cli.progress import COMPILING, READING, prefill_progress
 from tiny_llm.cli.warm_up import STEPS, as_text, run_prompts
 from tiny_llm.generation.defaults import prefill_chunk
 

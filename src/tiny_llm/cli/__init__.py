@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 
 from ..runtime.version import version
 from .device import set_threads
-from .exit_codes import REFUSED, exit_code_of
-from .streams import drop_unwritten, open_missing_streams, print_stderr
+from .exit_codes import REFUSED, drop_unwritten, exit_code_of, open_missing_streams, print_stderr
 
 # Each command with its summary. Its module is imported when it is chosen, without those of the others.
 COMMANDS = {

@@ -25,39 +25,26 @@ SOLUTIONS = ("tiny_llm", "mlx")
 FOLDER = Path(__file__).resolve().parents[2].name  # of a learner's copy of this package, such as my_llm
 SYSTEM = "You are a helpful assistant."
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# The options of a model that is divided among processes, by the names that `LLM` has for them.
+RANKS = ("tensor_parallel", "pipeline_parallel", "hostfile")
 ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/?#@,]+", re.IGNORECASE)
 
 
-def integer(minimum: int) -> Callable[[str], int]:
-    """An argparse type: integers from `minimum` on."""
-    return integer_in(Range(minimum))
-
-
-def integer_in(allowed: Range) -> Callable[[str], int]:
-    """An argparse type: the integers of a range."""
-
-    def convert(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = None
-        if number is None or number not in allowed:
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number {allowed}")
-        return number
-
-    return convert
-
-
-def number_where(allowed: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+def number_where(
+    allowed: Callable[[float], bool],
+    expected: str,
+    read: Callable[[str], float] = float,
+    kind: str = "a number",
+) -> Callable[[str], float]:
     """An argparse type: finite numbers for which `allowed` is true."""
 
     def convert(text: str) -> float:
         try:
-            number = float(text)
+            number = read(text)
         except ValueError:
             number = math.nan
-        if not (math.isfinite(number) and allowed(number)):
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a number {expected}")
+        if number in (math.inf, -math.inf) or not allowed(number):  # for NaN, all comparisons are false
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected {kind} {expected}")
         return number
 
     return convert
@@ -68,7 +55,14 @@ def number_in(allowed: Range) -> Callable[[str], float]:
     return number_where(allowed.__contains__, str(allowed))
 
 
-port = integer_in(Range(0, 65535))
+def integer_in(allowed: Range) -> Callable[[str], float]:
+    """An argparse type: the integers of a range."""
+    return number_where(allowed.__contains__, str(allowed), int, "a whole number")
+
+
+def integer(minimum: int) -> Callable[[str], float]:
+    """An argparse type: integers from `minimum` on."""
+    return integer_in(Range(minimum))
 
 
 def size(text: str) -> int:
@@ -162,10 +156,9 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         "`pdm run check-mac` has shown ours to be faster on such a chip)",
     )  # fmt: skip
     group.add_argument(
-        "--device",
-        choices=DEVICES,
+        "--device", choices=DEVICES,
         help="device to compute on (default: the GPU if MLX has one, else the CPU)",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--dtype", choices=["auto", *DTYPES], default="auto",
         help="type of the activations; auto is bfloat16 on CUDA and on CPUs with bfloat16 instructions, "
@@ -180,6 +173,23 @@ def add_threads(container: argparse._ActionsContainer) -> None:
         "--threads", metavar="N[,N]",
         help="threads of the CPU kernels: 16, or 16,8 for 16 in prompts and 8 in decoding "
         "(default: TINY_LLM_THREADS, else the physical cores that this process may use)",
+    )  # fmt: skip
+
+
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("one model in several processes")
+    group.add_argument(
+        "--tensor-parallel", type=integer(1), metavar="N",
+        help="divide every matrix among N processes, one for each GPU or machine (default: 1)",
+    )  # fmt: skip
+    group.add_argument(
+        "--pipeline-parallel", type=integer(1), metavar="N",
+        help="divide the layers among N processes, for machines with little memory; not on several GPUs",
+    )  # fmt: skip
+    group.add_argument(
+        "--hostfile", type=Path, metavar="FILE",
+        help="the machines of these processes, in the format of mlx.launch, this one first; ssh starts the "
+        "others (default: all on this machine)",
     )  # fmt: skip
 
 
@@ -243,19 +253,16 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         help="sample only from tokens at least P times as probable as the most probable one",
     )  # fmt: skip
     group.add_argument(
-        "--seed",
-        type=integer_in(SEED),
-        metavar="N",
+        "--seed", type=integer_in(SEED), metavar="N",
         help="seed of the random numbers: with the same seed, sampling gives the same answer",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--repetition-penalty", type=number_in(REPETITION_PENALTY), metavar="R",
         help="penalty for tokens that already occurred; above 1 makes them less probable",
     )  # fmt: skip
     for name, what in (("presence", "each token"), ("frequency", "each occurrence of a token")):
         group.add_argument(
-            f"--{name}-penalty", type=number_in(COUNT_PENALTY), default=0.0,
-            metavar="X",
+            f"--{name}-penalty", type=number_in(COUNT_PENALTY), default=0.0, metavar="X",
             help=f"penalty for {what} in the answer so far; above 0 makes repetition less probable "
             "(default: 0)",
         )  # fmt: skip

@@ -1,6 +1,5 @@
 """Backends: one interface for generating text, for the engine, the loops of the course, and mlx-lm."""
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from ..chat.session import SessionEngine
 from ..engine import EngineRequest
 from ..engine.batch import make_requests, starter
 from ..engine.stream import Stream
-from ..errors import AnswerError, ArgumentError, calling
+from ..errors import AnswerError, calling
 from ..generate import stream_generate
 from ..generation.batching import run_batch
 from ..generation.defaults import MAX_TOKENS
@@ -20,14 +19,14 @@ from ..generation.messages import render_prompt
 from ..generation.options import FORMAT
 from ..generation.request import Request
 from ..generation.result import Result
-from ..generation.text import encode_prompt, shortest_context
+from ..generation.text import encode_prompt
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from .exit_codes import Refusal
-from .prefill_progress import PrefillReporter, prefill_progress
+from .exit_codes import Refusal, naming_flags
+from .progress import PrefillReporter, prefill_progress
 
 Answer = Stream | Generation  # pieces of text, and their `result`
 Messages = Sequence[dict[str, str]]
@@ -65,16 +64,13 @@ class Backend(ABC):
         """The messages as one prompt, by the chat template of the model."""
         model = self.description["model"]
         try:
-            return render_prompt("", model, self.tokenizer, messages, enable_thinking)
+            with naming_flags("enable_thinking"):
+                return render_prompt("", model, self.tokenizer, messages, enable_thinking)
         except NoChatTemplate as error:
             raise Refusal(
                 f"--model: {model} has no chat template, so it cannot answer messages; "
                 "generate, batch and visualize can continue a text with --raw"
             ) from error
-        except ArgumentError as error:
-            if error.argument != "enable_thinking":
-                raise
-            raise Refusal(f"--enable-thinking: {error.reason}") from error
 
 
 class EngineBackend(Backend):
@@ -104,29 +100,21 @@ class EngineBackend(Backend):
 class CourseBackend(Backend):
     """A model of a stage of the course, answered by its loops, with or without a draft model."""
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        description: dict[str, Any],
-        draft: tuple[Any, Any] | None = None,  # model and tokenizer
-    ):
-        models = [model] if draft is None else [model, draft[0]]
-        super().__init__(tokenizer, description, shortest_context(models) or sys.maxsize)
-        self.model = model
-        self._draft = draft
+    def __init__(self, llm: LoadedModel, description: dict[str, Any]):
+        super().__init__(llm.tokenizer, description, llm.context)
+        self.model, self._draft = llm.model, llm.draft
 
     def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
     ) -> Generation:
-        model = PrefillReporter(self.model, progress)
+        model, draft = PrefillReporter(self.model, progress), self._draft
         generation = stream_generate(
             model,
             self.tokenizer,
             prompt,
             sampling=sampling.with_limits(sampling.max_tokens or MAX_TOKENS, None),
-            draft_model=self._draft and self._draft[0],
-            draft_tokenizer=self._draft and self._draft[1],
+            draft_model=None if draft is None else draft.model,
+            draft_tokenizer=None if draft is None else draft.tokenizer,
         )
         model.total = generation.statistics.prompt_tokens
         return generation

@@ -18,18 +18,16 @@ from ..generation.result import Result
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
 from ..sampling.params import Sampling
-from . import arguments, parallel, summary
+from . import arguments, summary
 from .backends import CourseBackend, OurBackend
 from .batch_file.cluster_options import add_cluster, refuse_cluster
+from .batch_output import EarlierAnswers, as_record, check_output, write_line
 from .build_backend import build_tiny_llm_backend, check_raw
-from .exit_codes import Failure, Refusal
-from .extras import optional_packages
+from .exit_codes import Failure, Refusal, naming_flags, optional_packages, print_stderr
 from .loaders import LOADERS
 from .output_files import output_file, print_json
 from .progress import ProgressBar, dimmed
-from .questions.batch_input import BUILT_IN, FLAG, Question, is_batch_file, read_questions, refuse_lines
-from .questions.batch_output import EarlierAnswers, as_record, check_output, write_line
-from .streams import print_stderr
+from .prompts import BUILT_IN, FLAG, Question, is_batch_file, read_questions, refuse_lines
 
 DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
 --batch-size answers are generated together, and when one ends, the next question takes its place. Each
@@ -60,16 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_json(parser, "print one JSON object: totals, and the answers unless --output is given")
     arguments.add_model(parser)
     arguments.add_machine(parser)
-    parallel.add_arguments(parser)
+    arguments.add_ranks(parser)
     arguments.add_conversation(parser)
     group = parser.add_argument_group("batch")
     group.add_argument(
-        "--solution",
-        type=not_mlx,
-        default="tiny_llm",
-        metavar="FOLDER",
+        "--solution", type=not_mlx, default="tiny_llm", metavar="FOLDER",
         help="with pdm run, a folder that `pdm run course start` made: your code (default: %(default)s)",
-    )
+    )  # fmt: skip
     arguments.add_loader(group, [stage for stage in LOADERS.values() if stage.has_cache])
     group.add_argument(
         "--batch-size", type=arguments.integer(1), metavar="N",
@@ -184,10 +179,8 @@ def check_batch_invariant(backend: OurBackend) -> None:
     """Refuse the flag for a model or a device that cannot keep its promise."""
     if isinstance(backend, CourseBackend):
         raise Refusal("--batch-invariant: cannot be combined with --loader")
-    try:
+    with naming_flags("batch_invariant"):
         check_list_invariant(backend.llm)
-    except ArgumentError as error:
-        raise Refusal(f"--batch-invariant: {error.reason}") from error
 
 
 def length_option(flag: str, requested: int | None, default: int, context: int) -> int:

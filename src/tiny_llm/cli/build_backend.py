@@ -1,28 +1,24 @@
 """From parsed options to a backend: refuse contradictions, choose device and type, load the model."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
 
 from ..checks.arrays import dtype_name
-from ..course.model import build_model, load_model
+from ..course.model import build_model
+from ..distributed.launch import Group, read_group
 from ..errors import ArgumentError
-from ..generation.loaded import LoadedModel
-from ..generation.text import check_vocabularies, check_vocabulary_sizes, shortest_context
+from ..generation.loaded import load_llm
 from ..loading import Checkpoint, load
 from ..loading.progress import Progress
 from ..runtime.gpu import AttentionChoice, default_attention
-from ..runtime.ranks import Ranks
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from . import parallel
-from .arguments import SYSTEM
+from .arguments import RANKS, SYSTEM
 from .backends import Backend, CourseBackend, EngineBackend, OurBackend
 from .device import check_kernels, choose_device, choose_dtype
-from .exit_codes import Refusal
+from .exit_codes import Refusal, flag, naming_flags
 from .loaders import DEFAULT_LOADER, LOADERS, WITH_CACHE, WITH_FLASH_SWITCH, Stage
 from .mlx_lm_backend import MlxLmBackend, check_mlx_lm
 
@@ -38,7 +34,7 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
         for name in SAMPLING_FLAGS:
             if getattr(options, name) is not None:
                 raise Refusal(f"{flag(name)}: needs a --sampler-temp above 0: at 0 nothing is sampled")
-    try:
+    with naming_flags("stop", "min_tokens"):
         sampling = Sampling(
             options.sampler_temp,
             options.sampler_top_p,
@@ -53,8 +49,6 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
             stop=options.stop,
             ignore_eos=options.ignore_eos,
         )
-    except ArgumentError as error:  # limits of stop strings, min_tokens above max_tokens
-        raise Refusal(f"{flag(error.argument)}: {error.reason}") from error
     for name in LOGITS_FLAGS:
         if getattr(options, name) and drafts_in_the_course(options):
             raise Refusal(f"{flag(name)}: cannot be combined with --loader and --draft-model")
@@ -102,10 +96,6 @@ def check_raw(options: argparse.Namespace) -> None:
         raise Refusal("--enable-thinking: has no effect with --raw, which uses no chat template")
 
 
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def flash_flag(enabled: bool) -> str:
     """The flag as it was given."""
     return "--enable-flash-attn" if enabled else "--no-enable-flash-attn"
@@ -130,54 +120,45 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
     flash = choose_flash(loader, options.enable_flash_attn)
     check_kernels()
     dtype = choose_dtype(options.dtype, device)
-    group = parallel.group_of(options)
-    if group is not None and options.loader is not None:
-        raise Refusal(f"{flag(group.argument)}: cannot be combined with --loader")
-
-    def load_one(name: str, ranks: Ranks | None = None) -> tuple[Any, Any]:
-        with as_refusal():
-            model, checkpoint = load_model(
-                name,
-                dtype,
-                week=loader.week,
-                offline=options.offline,
-                progress=progress,
-                ranks=ranks,
-                **flash_argument(flash),
-            )
-        return model, checkpoint.tokenizer
-
-    with as_refusal():
-        ranks, leader = parallel.start(options, group, options.model, dtype, progress)
-    model, tokenizer = load_one(options.model, ranks)
-    if leader is not None:
-        leader.wait_until_ready()
-    draft = None
-    if options.draft_model is not None:
-        draft = load_one(options.draft_model)
-        with as_refusal():
-            check_vocabularies("--draft-model", draft[1], tokenizer)
-            check_vocabulary_sizes("--draft-model", draft[0], model)
+    group = group_of(options, "cannot be combined with --loader" if options.loader else None)
+    with naming_flags(*RANKS, "draft_model", draft_tokenizer="--draft-model"):
+        llm = load_llm(
+            options.model,
+            dtype,
+            device,
+            draft=options.draft_model,
+            group=group,
+            threads=options.threads,
+            offline=options.offline,
+            progress=progress,
+            week=loader.week,
+            **flash_argument(flash),
+        )
     description = describe(options.model, options.solution, device, dtype) | {
         "loader": options.loader,
         "flash_attention": flash,
         "draft_model": options.draft_model,
     }
     if options.loader is not None:
-        return CourseBackend(model, tokenizer, description, draft)
-    context = shortest_context([model] if draft is None else [model, draft[0]])
-    assert context is not None
-    small = None if draft is None else LoadedModel(options.draft_model, *draft, device, context)
-    llm = LoadedModel(options.model, model, tokenizer, device, context, small, leader)
+        return CourseBackend(llm, description)
     return EngineBackend(llm, description)
+
+
+def group_of(options: argparse.Namespace, refusal: str | None = None) -> Group | None:
+    """The group of processes that the options ask for, or a Refusal for this reason; None for one process."""
+    with naming_flags(*RANKS):
+        group = read_group(*(getattr(options, name, None) for name in RANKS))
+    if group is not None and refusal is not None:
+        raise Refusal(f"{flag(group.argument)}: {refusal}")
+    return group
 
 
 def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> MlxLmBackend:
     """The model and generation loop of mlx-lm."""
-    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model", "threads", *parallel.NAMES)
+    refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "draft_model", "threads", *RANKS)
     check_mlx_lm()
     device = choose_device(options.device)
-    dtype = mlx_lm_dtype(options.dtype, device)
+    dtype = choose_dtype(options.dtype, device, mlx_lm=True)
     checkpoint = load(options.model, offline=options.offline, progress=progress)
     return MlxLmBackend(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
 
@@ -191,28 +172,13 @@ def refuse_with_mlx_lm(options: argparse.Namespace, *names: str) -> None:
             raise Refusal(f"{given}: has no effect with --solution mlx")
 
 
-def mlx_lm_dtype(requested: str, device: str) -> mx.Dtype:
-    """The type for mlx-lm: "auto" on a CPU is float32, where MLX's 16-bit products take 10 times longer."""
-    return mx.float32 if requested == "auto" and device == "cpu" else choose_dtype(requested, device)
-
-
 def build_stage(checkpoint: Checkpoint, loader: Stage, flash: AttentionChoice | None, dtype: mx.Dtype) -> Any:
     """Our model of a stage; `flash` is None if the stage has no such option."""
-    with as_refusal():
-        return build_model(checkpoint, dtype, week=loader.week, **flash_argument(flash))
+    return build_model(checkpoint, dtype, week=loader.week, **flash_argument(flash))
 
 
-def flash_argument(flash: AttentionChoice | None) -> dict[str, AttentionChoice]:
+def flash_argument(flash: AttentionChoice | None) -> dict[str, Any]:
     return {} if flash is None else {"enable_flash_attn": flash}
-
-
-@contextmanager
-def as_refusal() -> Iterator[None]:
-    """Turn an ArgumentError of the library into a Refusal."""
-    try:
-        yield
-    except ArgumentError as error:
-        raise Refusal(str(error)) from error
 
 
 def choose_flash(loader: Stage, requested: bool | None) -> AttentionChoice | None:

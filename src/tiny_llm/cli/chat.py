@@ -7,15 +7,16 @@ from contextlib import suppress
 from itertools import chain
 
 from ..chat.conversation import Conversation
+from ..errors import RefusedArgument
 from ..loading import LoadError
-from . import arguments, parallel, standard_input, streams, summary
+from . import arguments, prompts, summary
 from .backends import Answer, Backend
 from .build_backend import build_backend, read_sampling
-from .exit_codes import Refusal
-from .generate import PREPARING, as_refusal_of, start_generation
+from .exit_codes import Refusal, print_stderr
+from .generate import PREPARING, naming_source, start_generation
 from .output_files import print_json
 from .progress import ProgressBar, dimmed, is_terminal
-from .questions.batch_input import InvalidLine, check_text
+from .prompts import InvalidLine, check_text
 
 DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow
 keys recall earlier lines. From a pipe, every line is a message; with --json, a line that begins with { must
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
-    parallel.add_arguments(parser)
+    arguments.add_ranks(parser)
     arguments.add_conversation(parser)
     arguments.add_answer(parser)
 
@@ -78,7 +79,7 @@ class Chat:
         backend.keep_prompts()
         self.reset()
         # Refuse a bad system message or limit before the first question.
-        with as_refusal_of("--system"):
+        with naming_source("--system"):
             self.conversation.check_system()
         limit = options.max_tokens
         if limit is not None and limit >= backend.context:
@@ -119,7 +120,7 @@ class Chat:
             if not text:
                 return
             generation = None  # statistics are for complete answers only
-        except (Refusal, LoadError) as refusal:  # LoadError: the chat template failed
+        except (Refusal, RefusedArgument, LoadError) as refusal:  # LoadError: the chat template failed
             self.print_error(question, f"{refusal}; /reset starts a new conversation")
             return
         before = self.conversation.dropped_turns
@@ -138,7 +139,7 @@ class Chat:
         with ProgressBar() as progress:
             progress(PREPARING, 0, None)
             sampling = read_sampling(self._options)
-            with as_refusal_of(SOURCE):
+            with naming_source(SOURCE):
                 prompt = self.conversation.prompt_for(question, sampling.max_tokens)
             generation = start_generation(
                 self._backend,
@@ -180,7 +181,7 @@ def read_prompt(line: str) -> str:
 def read_line(interactive: bool) -> str | None:
     """The next line; None at the end of the input."""
     if not interactive:
-        return standard_input.read_line()
+        return prompts.read_line()
     try:
         return input(PROMPT)
     except UnicodeDecodeError:
@@ -202,4 +203,4 @@ def enable_line_editing() -> None:
 
 def print_dimmed(text: str) -> None:
     """Print on standard error, dimmed on a terminal."""
-    streams.print_stderr(dimmed(text, sys.stderr))
+    print_stderr(dimmed(text, sys.stderr))

@@ -3,22 +3,20 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 
-from ..errors import ArgumentError
 from ..generation.messages import build_messages
 from ..loading.progress import Progress
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from . import arguments, parallel, summary
+from . import arguments, summary
 from .backends import Answer, Backend
-from .build_backend import build_backend, check_raw, flag, read_grammar, read_sampling
-from .exit_codes import Refusal
+from .build_backend import build_backend, check_raw, read_grammar, read_sampling
+from .exit_codes import Refusal, flag, naming_flags, print_stderr
 from .output_files import print_json
 from .progress import ProgressBar, dimmed
-from .standard_input import read_all
-from .streams import print_stderr
+from .prompts import read_all
 
 DESCRIPTION = """Answers one question. By default the small built-in model answers, without a network. The
 answer is streamed to standard output; everything else goes to standard error."""
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser)
     arguments.add_solution(parser)
     arguments.add_machine(parser)
-    parallel.add_arguments(parser)
+    arguments.add_ranks(parser)
     arguments.add_conversation(parser)
     arguments.add_answer(parser)
     arguments.add_response_format(parser)
@@ -54,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         progress(PREPARING, 0, None)
         prompt = question
         if not options.raw:
-            with as_refusal_of("--prompt"):
+            with naming_source("--prompt"):
                 conversation = build_messages(options.system, [], question)
                 prompt = backend.render(conversation, options.enable_thinking)
         generation = start_generation(backend, prompt, sampling, progress, grammar=grammar)
@@ -84,17 +82,9 @@ def read_question(given: str) -> str:
     return question
 
 
-@contextmanager
-def as_refusal_of(source: str, response_format: str = "") -> Iterator[None]:
-    """Turn an ArgumentError into a Refusal that names the source of the prompt, or the flag of the format."""
-    try:
-        yield
-    except ArgumentError as error:
-        sources = dict.fromkeys(("prompt", "messages", "system"), source) | {
-            "response_format": response_format
-        }
-        place = sources.get(error.argument, error.argument)
-        raise Refusal(f"{place}: {error.reason}") from error
+def naming_source(source: str, **places: str) -> AbstractContextManager[None]:
+    """Turn an error about a prompt into a Refusal that names where it comes from."""
+    return naming_flags(prompt=source, messages=source, system=source, **places)
 
 
 def start_generation(
@@ -107,7 +97,7 @@ def start_generation(
     grammar: Grammar | None = None,
 ) -> Answer:
     """Start an answer; a prompt or a length that does not fit into the context, or a grammar, is refused."""
-    with as_refusal_of(source, "" if grammar is None else flag(grammar.kind)):
+    with naming_source(source, response_format="" if grammar is None else flag(grammar.kind)):
         generation = backend.generate(prompt, sampling, progress, grammar)
     length, requested = generation.result.statistics.prompt_tokens, sampling.max_tokens
     if requested is not None and requested > backend.context - length:

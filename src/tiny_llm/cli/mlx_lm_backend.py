@@ -25,7 +25,7 @@ from ..sampling.processors import logits_processors
 from ..sampling.stop import StopStrings
 from .backends import Backend
 from .exit_codes import Failure
-from .prefill_progress import prefill_progress
+from .progress import prefill_progress
 
 PINNED = "mlx-lm==0.32.2"  # the version our benchmarks use
 

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, an occasional plain line elsewhere.
+"""Progress on standard error, that of prefill too: a bar on a terminal, an occasional plain line elsewhere.
 
 Not tqdm, which draws only when updated: a long operation would show nothing, a pipe gets `\\r` or nothing.
 """
@@ -11,14 +11,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
+
+import mlx.core as mx
+
+from ..generation.sequence import next_logits
+from ..loading.progress import Progress
+from ..runtime.kernel_cache import kernel_cache, must_compile
 
 PATIENCE = 0.5  # seconds before a bar appears, so that short tasks do not flicker
 PLAIN_PATIENCE = 1.0  # seconds before the first plain line
 PLAIN_PAUSE = 5.0  # seconds between two plain lines about one task
 TICK = 0.1  # seconds between two drawings
 BAR = 24  # characters
+READING = "reading the prompt"
+COMPILING = "compiling GPU kernels, at their first use"
 
 
 @dataclass(slots=True)
@@ -134,3 +143,40 @@ def dimmed(text: str, stream: TextIO) -> str:
     if not is_terminal(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[2m{text}\x1b[0m"
+
+
+class PrefillReporter:
+    """A model wrapped to report, at each call, how many of the first `total` tokens were processed before."""
+
+    def __init__(self, model: Any, progress: Progress):
+        self._model = model
+        self._progress = prefill_progress(progress, kernel_cache())
+        self.total = 0
+        self._newest = -1  # last report; a model without a cache starts at 0 for every token
+
+    def __call__(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._report(*where)
+        logits: mx.array = self._model(inputs, *where)
+        return logits
+
+    def next_logits(self, inputs: mx.array, *where: Any) -> mx.array:
+        self._report(*where)
+        return next_logits(self._model, inputs, *where)
+
+    def _report(self, offset: int = 0, *cache: Any) -> None:
+        if self._newest < offset < self.total:
+            self._newest = offset
+            self._progress(offset, self.total)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def prefill_progress(progress: Progress, cache: Path | None) -> Callable[[int, int], None]:
+    """A function that reports how many tokens of how many are processed.
+
+    With an empty cache of kernels it reports that they are compiled: that takes most of the time.
+    """
+    if must_compile(cache):
+        return lambda done, total: progress(COMPILING, 0, None)
+    return lambda done, total: progress(READING, done, total)

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ..engine import Engine, EngineRequest
-from ..errors import ArgumentError
 from ..llm import LLM
 from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
+from ..sampling.ranges import Range
 from ..server.settings import LOCAL_HOSTS, Settings
-from . import arguments, parallel
-from .build_backend import flag
-from .exit_codes import Failure, Refusal
+from . import arguments
+from .build_backend import group_of
+from .exit_codes import Failure, Refusal, naming_flags, optional_packages, print_stderr
 from .progress import ProgressBar
-from .streams import print_stderr
 
 DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI, Anthropic and Ollama. The first Ctrl-C
 or SIGTERM lets the requests in flight finish, the second ends the program at once."""
@@ -58,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not use the network; fail if a model is not on this machine",
     )  # fmt: skip
     arguments.add_threads(models)
-    parallel.add_arguments(parser)
+    arguments.add_ranks(parser)
     _add_engine(parser)
     _add_network(parser)
 
@@ -69,7 +68,6 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         "--kv-memory", type=arguments.size, metavar="SIZE",
         help="memory for keys and values, such as 512M or 4G (default: what fits this machine)",
     )  # fmt: skip
-    number = arguments.integer
     for name, minimum, text in (
         ("--max-context", 2, "maximum number of tokens of prompt and answer together (default: the model's)"),
         (
@@ -80,14 +78,15 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         ("--max-running", 1, "maximum number of requests in a step"),
         ("--max-waiting", 1, "maximum number of requests in the queue; more are answered with 429"),
     ):
-        group.add_argument(name, type=number(minimum), metavar="N", help=text)
+        group.add_argument(name, type=arguments.integer(minimum), metavar="N", help=text)
     group.add_argument(
         "--draft-model", type=arguments.nonblank_text, metavar="NAME",
         help="a small model with the same vocabulary that drafts tokens, which the model verifies",
     )  # fmt: skip
     group.add_argument(
-        "--draft-tokens", type=number(1), metavar="N", help="maximum number of drafts of a request in a step"
-    )
+        "--draft-tokens", type=arguments.integer(1), metavar="N",
+        help="maximum number of drafts of a request in a step",
+    )  # fmt: skip
     arguments.add_batch_invariant(group, "requests")
 
 
@@ -98,12 +97,9 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         help="address to listen at; 0.0.0.0 is every network of this machine (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--port",
-        type=arguments.port,
-        default=8000,
-        metavar="N",
+        "--port", type=arguments.integer_in(Range(0, 65535)), default=8000, metavar="N",
         help="0 takes a free one (default: %(default)s)",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--api-key-file", type=Path, metavar="FILE",
         help="a file with the keys that open the server, one on each line "
@@ -121,11 +117,11 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         "may be given several times; * allows every page (default: none)",
     )  # fmt: skip
     group.add_argument(
-        "--request-timeout", type=arguments.number_where(lambda x: x > 0, "above 0"), metavar="SECONDS",
+        "--request-timeout", type=arguments.number_in(Range(0, above=True)), metavar="SECONDS",
         help="time limit of each request, from its arrival to its last token (default: none)",
     )  # fmt: skip
     group.add_argument(
-        "--drain-timeout", type=arguments.number_where(lambda x: x >= 0, "of at least 0"),
+        "--drain-timeout", type=arguments.number_in(Range(0)),
         default=DEFAULTS.drain_timeout, metavar="SECONDS",
         help="time for requests in flight after Ctrl-C or SIGTERM; the rest is cut (default: %(default)g)",
     )  # fmt: skip
@@ -141,16 +137,16 @@ def run(options: argparse.Namespace) -> int:
 def make_engine(model: str, options: argparse.Namespace, progress: Progress) -> Engine:
     """Load a model and start its engine, which then has computed something: no request is the first."""
     offline = bool(options.offline)
-    with parallel.naming_flags():
-        llm = LLM(model, offline=offline, progress=progress, **parallel.given(options))
-    given = {name: value for name in ENGINE_OPTIONS if (value := getattr(options, name)) is not None}
-    if options.draft_model is not None:
-        given["draft"] = LLM(options.draft_model, offline=offline, progress=progress)
-    try:
-        engine = Engine(llm, **given)
-    except ArgumentError as error:
-        argument = "draft_model" if error.argument == "draft" else error.argument
-        raise Refusal(f"{flag(argument)}: {error.reason}") from error
+
+    def given(names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+    with naming_flags(*arguments.RANKS, *ENGINE_OPTIONS, draft="--draft-model"):
+        llm = LLM(model, offline=offline, progress=progress, **given((*arguments.RANKS, "threads")))
+        sizes = given(ENGINE_OPTIONS)
+        if options.draft_model is not None:
+            sizes["draft"] = LLM(options.draft_model, offline=offline, progress=progress)
+        engine = Engine(llm, **sizes)
     with ExitStack() as close_after_failure:
         close_after_failure.callback(engine.close)
         if options.max_context is not None and engine.context < options.max_context:
@@ -184,13 +180,10 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
     """
     names = model_names(options.models or ["tiny"])
     check_draft(options, len(names))
-    parallel.check_models(options, len(names))
+    group_of(options, "divides one --model only" if len(names) > 1 else None)
     settings = read_settings(options)
-    try:
-        from ..server import logs, run  # starlette, uvicorn and others are no packages of other commands
-    except ModuleNotFoundError as missing:
-        advice = "install the packages of the server: pip install 'tiny-llm[serve]'"
-        raise Failure(f"{missing.name}: not installed; {advice}") from missing
+    with optional_packages("serve", "install the packages of the server:"):
+        from ..server import logs, run
     with closing(bind(run.bind, options.host, options.port)) as bound, ExitStack() as engines_to_close:
         engines = {}
         with ProgressBar() as progress:

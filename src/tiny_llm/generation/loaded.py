@@ -1,18 +1,22 @@
 """A model in memory with what an answer needs besides: tokenizer, device and context."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
+from ..checks.arrays import dtype_name
 from ..course.model import load_model
+from ..distributed.launch import Group, start_ranks
 from ..distributed.leader import Leader
+from ..errors import ArgumentError
 from ..loading.progress import Progress
 from ..loading.weights.tree import named_arrays, named_parts
 from ..runtime.device import activation_dtype, device_name, on_device
 from ..runtime.gpu import default_attention
 from ..runtime.ranks import Ranks
-from .text import context_length
+from .text import check_vocabularies, check_vocabulary_sizes, context_length
 
 
 class LoadedModel:
@@ -63,10 +67,56 @@ class LoadedModel:
         device = device_name(function)
         dtype = activation_dtype(function, "auto", device)
         with on_device(device):
-            model, tokenizer = load_for_answers(name, dtype)
-        context = context_length(model)
-        assert context is not None
-        return LoadedModel(name, model, tokenizer, device, context)
+            return load_llm(name, dtype, device, enable_flash_attn=default_attention())
+
+
+def load_llm(
+    name: str,
+    dtype: mx.Dtype,
+    device: str,
+    *,
+    draft: str | None = None,
+    context: int | None = None,
+    group: Group | None = None,
+    threads: str | None = None,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LoadedModel:
+    """Load the model of this name, and the small one of the name `draft`, on MLX's default device, `device`.
+
+    The other ranks of a `group` are started with `threads` each, and load their shares at the same time.
+    None as `context` is the shortest one of the models. `options` are those of `load_model`.
+    """
+
+    def load(each: str, ranks: Ranks | None) -> LoadedModel:
+        model, checkpoint = load_model(
+            each, dtype, offline=offline, progress=progress, ranks=ranks, **options
+        )
+        longest = context_length(model) or sys.maxsize
+        return LoadedModel(each, model, checkpoint.tokenizer, device, longest)
+
+    ranks, leader = None, None
+    if group is not None:
+        ranks, leader = start_ranks(
+            group, name, dtype_name(dtype), offline=bool(offline), threads=threads, progress=progress
+        )
+    llm = shortest = load(name, ranks)
+    if leader is not None:
+        leader.wait_until_ready()
+    llm.leader = leader
+    if draft is not None:
+        llm.draft = load(draft, None)  # the small model is here whole
+        check_vocabularies("", llm.draft.tokenizer, llm.tokenizer)
+        check_vocabulary_sizes("", llm.draft.model, llm.model)
+        shortest = min(llm, llm.draft, key=lambda each: each.context)
+    if context is not None and context > shortest.context:
+        expected = f"at most {shortest.context}, the context of {shortest.name}"
+        raise ArgumentError("", "context", context, expected)
+    llm.context = context or shortest.context
+    if llm.draft is not None:
+        llm.draft.context = llm.context
+    return llm
 
 
 def load_for_answers(

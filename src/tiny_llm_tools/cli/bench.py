@@ -8,26 +8,24 @@ from typing import Any
 
 import mlx.core as mx
 
-from tiny_llm.cli import arguments, parallel, summary
+from tiny_llm.cli import arguments, summary
 from tiny_llm.cli.build_backend import (
-    as_refusal,
     build_stage,
     choose_flash,
     describe,
     flash_flag,
-    mlx_lm_dtype,
+    group_of,
     refuse_with_mlx_lm,
 )
 from tiny_llm.cli.device import check_kernels, choose_device, choose_dtype
-from tiny_llm.cli.exit_codes import Failure, Refusal
+from tiny_llm.cli.exit_codes import Failure, Refusal, naming_flags, print_stderr
 from tiny_llm.cli.loaders import DEFAULT_LOADER, LOADERS, WITH_FLASH_SWITCH
 from tiny_llm.cli.mlx_lm_backend import check_mlx_lm, mlx_lm_model
 from tiny_llm.cli.output_files import check_writable, output_file, svg_file, write_whole
 from tiny_llm.cli.progress import ProgressBar
-from tiny_llm.cli.streams import print_stderr
-from tiny_llm.distributed.leader import Leader
-from tiny_llm.generation.loaded import LoadedModel
-from tiny_llm.loading import Checkpoint, LoadError, Progress, find_folder, load
+from tiny_llm.distributed.launch import Group
+from tiny_llm.generation.loaded import LoadedModel, load_llm
+from tiny_llm.loading import Checkpoint, LoadError, ModelConfig, Progress, find_folder, load
 from tiny_llm.runtime.installation import check_installation
 
 from ..benchmark.backends import BenchBackend, engine_backend, mlx_lm_backend, tiny_llm_backend
@@ -67,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model(parser, None, f"{DEFAULT_MODEL} if on this machine, else random:{DEFAULT_MODEL}")
     arguments.add_solution(parser)
     arguments.add_machine(parser)
-    parallel.add_arguments(parser)
+    arguments.add_ranks(parser)
     group = parser.add_argument_group("workload")
     for name, what in (
         ("num_seqs", "number of requests"),
@@ -117,17 +115,19 @@ def run(options: argparse.Namespace) -> int:
         check_mlx_lm()
     device = choose_device(options.device)
     with_mlx = "mlx" in (options.solution, options.compare)
-    dtype = (mlx_lm_dtype if with_mlx else choose_dtype)(options.dtype, device)
+    dtype = choose_dtype(options.dtype, device, mlx_lm=with_mlx)
     sizes = choose_sizes(options, SMALL_SIZES if with_mlx and device == "cpu" else SIZES)
     name = model_name(options)
-    with ProgressBar() as progress, as_refusal():
-        ranks, leader = parallel.start(options, parallel.group_of(options), name, dtype, progress)
-        checkpoint = load(name, offline=options.offline, progress=progress, ranks=ranks)
-        requests = make_requests(checkpoint, sizes, options.seed)
-        if leader is None:
+    group = group_of(options)
+    with ProgressBar() as progress:
+        if group is None:
+            checkpoint = load(name, offline=options.offline, progress=progress)
+            requests = make_requests(checkpoint.config, checkpoint.tokenizer, sizes, options.seed)
             backends = make_backends(options, checkpoint, dtype, progress)
         else:
-            backends = [ranks_backend(options, checkpoint, dtype, leader)]
+            llm = load_on_ranks(options, name, dtype, group, progress)
+            requests = make_requests(llm.model.mlx_model.args, llm.tokenizer, sizes, options.seed)
+            backends = [engine_backend(f"{group.size} ranks", llm)]
         progress("comparing the logits", 0, None)
         differences = largest_difference(backends, requests[0])
         for name, difference in differences.items():
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
                 )
         mx.reset_peak_memory()
         runs = measure(backends, requests, options.warmup, lambda i, n: progress("measuring", i, n))
-    description = describe(checkpoint.name, options.solution, device, dtype)
+    description = describe(name, options.solution, device, dtype)
     if options.solution != "mlx":
         description["loader"] = options.loader or DEFAULT_LOADER
         if not options.compare:  # which measures both
@@ -167,16 +167,14 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     """Refuse flags that contradict each other."""
     if options.solution == "mlx":
-        refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "threads", *parallel.NAMES)
+        refuse_with_mlx_lm(options, "loader", "enable_flash_attn", "threads", *arguments.RANKS)
         if options.compare:
             raise Refusal("--compare: measures tiny_llm; leave out --solution mlx, and use --compare mlx")
     if options.compare and options.enable_flash_attn is not None:
         given = flash_flag(options.enable_flash_attn)
         raise Refusal(f"{given}: --compare measures with and without it; leave out one of them")
-    group = parallel.group_of(options)
-    if group is not None and (options.loader or options.compare):
-        other = "--compare" if options.compare else "--loader"
-        raise Refusal(f"--{group.argument.replace('_', '-')}: cannot be combined with {other}")
+    if options.loader or options.compare:
+        group_of(options, f"cannot be combined with {'--compare' if options.compare else '--loader'}")
     if options.compare == "flash" and not LOADERS[options.loader or DEFAULT_LOADER].has_flash_switch:
         raise Refusal(
             f"--compare: {options.loader} has one kind of attention; use {WITH_FLASH_SWITCH}, which has both"
@@ -211,15 +209,15 @@ def model_name(options: argparse.Namespace) -> str:
     return name
 
 
-def make_requests(checkpoint: Checkpoint, sizes: Sizes, seed: int) -> list[BenchRequest]:
-    context = checkpoint.config.max_position_embeddings
+def make_requests(config: ModelConfig, tokenizer: Any, sizes: Sizes, seed: int) -> list[BenchRequest]:
+    context = config.max_position_embeddings
     longest = sizes.max_input_len + sizes.max_output_len
     if longest > context:
         raise Refusal(
             f"--max-input-len and --max-output-len: got {longest} tokens together, "
             f"expected at most the context of {context}"
         )
-    return random_requests(sizes, checkpoint.config.vocab_size, checkpoint.tokenizer.eos_token_ids, seed)
+    return random_requests(sizes, config.vocab_size, tokenizer.eos_token_ids, seed)
 
 
 def require_plotting() -> None:
@@ -229,17 +227,23 @@ def require_plotting() -> None:
         raise Failure(f"--plot: {error}") from error
 
 
-def ranks_backend(
-    options: argparse.Namespace, checkpoint: Checkpoint, dtype: mx.Dtype, leader: Leader
-) -> BenchBackend:
+def load_on_ranks(
+    options: argparse.Namespace, name: str, dtype: mx.Dtype, group: Group, progress: Progress
+) -> LoadedModel:
     """The model that this process and others have a share of."""
-    loader = LOADERS[DEFAULT_LOADER]
-    model = build_stage(checkpoint, loader, choose_flash(loader, options.enable_flash_attn), dtype)
-    leader.wait_until_ready()
-    context = checkpoint.config.max_position_embeddings
-    device = choose_device(options.device)
-    llm = LoadedModel(checkpoint.name, model, checkpoint.tokenizer, device, context, leader=leader)
-    return engine_backend(f"{model.ranks.size} ranks", llm)
+    flash = choose_flash(LOADERS[DEFAULT_LOADER], options.enable_flash_attn)
+    device, offline = choose_device(options.device), options.offline
+    with naming_flags(*arguments.RANKS):
+        return load_llm(
+            name,
+            dtype,
+            device,
+            group=group,
+            threads=options.threads,
+            offline=offline,
+            progress=progress,
+            enable_flash_attn=flash,
+        )
 
 
 def make_backends(

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tiny_llm.cli.exit_codes import INTERRUPTED, Failure, Refusal
+from tiny_llm.cli.exit_codes import INTERRUPTED, Failure, Refusal, print_stderr
 from tiny_llm.cli.output_files import check_writable, write_whole
 from tiny_llm.cli.progress import ProgressBar
 from tiny_llm.cli.serve import read_keys
-from tiny_llm.cli.streams import print_stderr
 from tiny_llm.loading import LoadError, load_tokenizer
 from tiny_llm.runtime.installation import check_installation
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from tiny_llm.cli import arguments
 from tiny_llm.cli.build_backend import build_tiny_llm_backend, check_raw
-from tiny_llm.cli.exit_codes import Failure, Refusal
-from tiny_llm.cli.generate import PREPARING, QUESTION, as_refusal_of, read_question
+from tiny_llm.cli.exit_codes import Failure, Refusal, print_stderr
+from tiny_llm.cli.generate import PREPARING, QUESTION, naming_source, read_question
 from tiny_llm.cli.output_files import check_writable, output_file, write_whole
 from tiny_llm.cli.progress import ProgressBar
-from tiny_llm.cli.streams import print_stderr
 from tiny_llm.generation.messages import build_messages
 from tiny_llm.generation.text import encode_prompt
 
@@ -78,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         progress(PREPARING, 0, None)
         model, tokenizer = backend.model, backend.tokenizer
         prompt = question
-        with as_refusal_of("--prompt"):
+        with naming_source("--prompt"):
             if not options.raw:
                 conversation = build_messages(options.system, [], question)
                 prompt = backend.render(conversation, options.enable_thinking)

@@ -16,8 +16,8 @@ from ...loading.progress import Progress
 from ...server.app import create_app
 from ...server.settings import Settings
 from ..backends import EngineBackend
-from ..build_backend import build_tiny_llm_backend, flag
-from ..exit_codes import Refusal
+from ..build_backend import build_tiny_llm_backend
+from ..exit_codes import Refusal, flag
 from ..serve import model_names
 from .answers_file import SUCCESS, error_record, record
 from .lines import BatchLine, mark

@@ -3,8 +3,7 @@
 import argparse
 
 from .. import arguments
-from ..build_backend import flag
-from ..exit_codes import Refusal
+from ..exit_codes import Refusal, flag
 
 LOCAL = "local"  # Ray's word for a cluster of its own
 NAMES = ("ray", "ray_engines", "ray_cpus")

@@ -9,14 +9,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from .. import parallel
 from ..arguments import SYSTEM
-from ..build_backend import flag
-from ..exit_codes import Failure, Refusal
-from ..extras import optional_packages
+from ..build_backend import group_of
+from ..exit_codes import Failure, Refusal, flag, optional_packages, print_stderr
 from ..output_files import print_json
 from ..progress import ProgressBar, dimmed
-from ..streams import print_stderr
 from .answers_file import AnswersFile
 from .application import Application, BatchAnswer, start_engine
 from .cluster_options import refuse_cluster
@@ -99,8 +96,7 @@ def check_options(options: argparse.Namespace) -> None:
         raise Refusal(
             "--threads: has no effect with --ray: an engine has a thread for each of its --ray-cpus"
         )
-    elif (group := parallel.group_of(options)) is not None:
-        raise Refusal(f"{flag(group.argument)}: cannot be combined with --ray")
+    group_of(options, None if options.ray is None else "cannot be combined with --ray")
 
 
 def answer_here(

@@ -11,7 +11,7 @@ import msgspec
 
 from ...server.settings import Settings
 from ..exit_codes import Refusal
-from ..questions.batch_input import FLAG, InvalidLine, json_type
+from ..prompts import FLAG, InvalidLine, json_type
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 # Bytes of a line: a body as large as the server accepts, and what is around it. A longer line is not kept.

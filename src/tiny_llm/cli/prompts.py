@@ -1,4 +1,4 @@
-"""The requests of `batch`: the lines of a file, checked before a model is loaded, or the built-in ones."""
+"""What is asked: text from standard input, and the questions of `batch`, checked before a model is loaded."""
 
 import json
 import sys
@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from ...loading.tokenizer.chat_template import MAX_TEXT_CHARS
-from ...sampling.ranges import MAX_TOKENS
-from ..exit_codes import Refusal
-from .built_in_prompts import PROMPTS
+from ..loading.tokenizer.chat_template import MAX_TEXT_CHARS
+from ..sampling.ranges import MAX_TOKENS
+from .exit_codes import Refusal
 
 FLAG = "--input"
 FIELDS = ("prompt", "messages", "id", "max_tokens")
@@ -20,6 +19,25 @@ MAX_INPUT_BYTES = 2**28  # bytes
 BATCH_FIELDS = {"custom_id", "url", "body"}  # of a line of OpenAI's batch API
 LOOKED_AT = 100  # lines, to find one that shows what a file has
 REPORTED = 3  # invalid lines named in an error, which counts the others
+# The built-in questions have short and long answers, so that requests start and end all the time.
+PROMPTS = (
+    "What is FlashAttention?",
+    "What is 17 + 25?",
+    "Tell me a short story about a brave fox.",
+    "What is the opposite of early?",
+    "What is a KV cache?",
+    "What is 9 * 8?",
+    "Tell me a short story about a lost kite.",
+    "Hello! How are you?",
+    "Why does attention divide by the square root of the head size?",
+    "What day comes after Friday?",
+    "Tell me a short story about a small boat.",
+    "What is 84 - 37?",
+    "What is continuous batching?",
+    "Who are you?",
+    "Tell me a short story about an old clock.",
+    "What is a token?",
+)
 
 
 class InvalidLine(Exception):
@@ -176,3 +194,33 @@ def json_type(value: Any) -> str:
     """The JSON type of a value, for an error text."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def read_all(flag: str) -> str:
+    """Standard input without the line break at its end, which `echo` and editors add.
+
+    A Refusal that names `flag` if it cannot be decoded.
+    """
+    try:
+        text = sys.stdin.read(MAX_TEXT_CHARS + 1)
+    except UnicodeDecodeError as error:
+        refuse_bytes(f"{flag}: standard input", error)
+    if len(text) > MAX_TEXT_CHARS:
+        raise Refusal(f"{flag}: got more than {MAX_TEXT_CHARS} characters, expected at most that many")
+    return text.removesuffix("\n")
+
+
+def read_line() -> str | None:
+    """The next line of standard input without its line break; None at the end."""
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as error:
+        refuse_bytes("standard input", error)
+    return line.removesuffix("\n") if line else None
+
+
+def refuse_bytes(source: str, error: UnicodeDecodeError) -> NoReturn:
+    byte = error.object[error.start]
+    raise Refusal(
+        f"{source}: got the byte 0x{byte:02x}, expected text in {error.encoding.upper()}"
+    ) from error

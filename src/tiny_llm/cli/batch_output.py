@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ...generation.result import Result
-from ..exit_codes import Refusal
-from ..output_files import check_writable, write_whole
-from .batch_input import Question
+from ..generation.result import Result
+from .exit_codes import Refusal
+from .output_files import check_writable, write_whole
+from .prompts import Question
 
 FLAG = "--output"
 
