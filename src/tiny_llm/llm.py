@@ -15,7 +15,7 @@ from .engine.stream import Stream, answer_one
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError, calling
 from .generation.defaults import LLM_BATCH_SIZE
 from .generation.loaded import LoadedModel, load_llm
-from .generation.messages import Message, render_prompt
+from .generation.messages import Message, RawText, render_prompt
 from .generation.options import FORMAT, AnswerOptions, ResponseFormat
 from .generation.result import Result
 from .generation.text import encode_prompt
@@ -164,11 +164,12 @@ class LLM(LoadedModel):
                 check_list_invariant(self)
             sampling = self._limited(sampling, max_tokens, stop)
             if isinstance(prompts, str):
-                (request,) = self._requests([prompts], sampling, logprobs, response_format)
+                (request,) = self._requests([RawText(prompts)], sampling, logprobs, response_format)
                 return self._answer(request, batch_invariant=batch_invariant)
             if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
                 raise ArgumentTypeError("", "prompts", kind(prompts), "a str or a list of str")
-            requests = self._requests(prompts, sampling, logprobs, response_format, name="prompts[{}]")
+            texts = [RawText(each) if isinstance(each, str) else each for each in prompts]
+            requests = self._requests(texts, sampling, logprobs, response_format, name="prompts[{}]")
             return answer_all(
                 self,
                 requests,
@@ -218,8 +219,10 @@ class LLM(LoadedModel):
             check_type("", "enable_thinking", enable_thinking, bool, "a bool")
             if not isinstance(prompt, str):
                 prompt = render_prompt("", self.name, self.tokenizer, prompt, enable_thinking)
-            elif enable_thinking:
-                raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
+            else:
+                prompt = RawText(prompt)
+                if enable_thinking:
+                    raise ArgumentError("", "enable_thinking", True, "False: a text is continued as it is")
             (request,) = self._requests([prompt], sampling, logprobs, response_format)
             return Stream(request, starter(self, request))
 

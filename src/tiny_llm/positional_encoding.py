@@ -12,7 +12,7 @@ from .checks.arrays import check_floats
 from .checks.types import check_int, check_number, check_size
 from .errors import ArgumentError
 from .ops.fused import Table, fused_operations
-from .ops.yarn import Yarn, YarnTable
+from .ops.rope_scaling import RopeScaling, ScaledTable
 
 MIN_TABLE_POSITIONS = 256
 
@@ -41,7 +41,7 @@ class Rotations:
     change earlier rows, bit for bit. Thread-safe.
     """
 
-    def __init__(self, dims: int, seq_len: int, base: float, scaling: Yarn | None = None):
+    def __init__(self, dims: int, seq_len: int, base: float, scaling: RopeScaling | None = None):
         self._dims = dims
         self._seq_len = seq_len
         self._base = base
@@ -68,12 +68,12 @@ class Rotations:
             if self._scaling is None:
                 self._table = RotationTable(self._dims, size, self._base)
             else:
-                self._table = YarnTable(self._dims, size, self._base, self._scaling)
+                self._table = ScaledTable(self._dims, size, self._base, self._scaling)
             self._positions = size
 
 
 # All layers of a model share a table. It is freed with the last of them.
-Key = tuple[int, int, float, Yarn | None]
+Key = tuple[int, int, float, RopeScaling | None]
 _shared: weakref.WeakValueDictionary[Key, Rotations] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
 
@@ -100,7 +100,7 @@ class RoPE:
         base: float = 10000,
         traditional: bool = False,
         *,
-        scaling: Yarn | None = None,
+        scaling: RopeScaling | None = None,
     ):
         check_int("RoPE", "dims", dims)
         if dims <= 0 or dims % 2 != 0:

@@ -1,7 +1,6 @@
 """Qwen3 of every week: the stages of Qwen2, with the layers of its family."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import mlx.core as mx
 
@@ -66,9 +65,6 @@ class _Qwen3(qwen3.Qwen3Model):
     """The layers of all weeks, which get the operations of the week as `ops`."""
 
     block = Qwen3TransformerBlock
-
-    def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
-        super().__init__(mlx_model, dtype, ops=self.ops, **block_options)
 
 
 class Qwen3ModelWeek1(Week1Model, _Qwen3):

@@ -3,10 +3,11 @@
 import pytest
 
 from tiny_llm.course.dispatch import MODELS
+from tiny_llm.course.stages import flash_ops
 from tiny_llm.models import dispatch_model, shortcut_name_to_full_name
 from tiny_llm.models.names import FAMILIES
 
-from ..support.models.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint, each_family
 
 
 @pytest.mark.parametrize(
@@ -38,19 +39,19 @@ def test_a_name_of_the_hub_names_the_family(name, week):
     assert model.mlx_model is weights
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@each_family
 def test_for_other_names_the_checkpoint_gives_the_family(family):
     model = dispatch_model("./a folder", checkpoint(family, layers=1), 2, enable_flash_attn=True)
-    assert family in type(model).__module__
-    assert model.layers_inner[0].self_attn.use_flash_attention
+    assert type(model) is MODELS[family][2]
+    assert model.layers_inner[0].self_attn.ops == flash_ops(True)
 
 
-@pytest.mark.parametrize("model_type", ["llama", None])
+@pytest.mark.parametrize("model_type", ["gpt2", None])
 def test_another_family_is_refused(model_type):
     weights = checkpoint(layers=1)
     weights.args.model_type = model_type
     with pytest.raises(
-        ValueError, match=r"^dispatch_model: model_name: got 'a/b' .*expected .*qwen2 or qwen3"
+        ValueError, match=r"^dispatch_model: model_name: got 'a/b' .*expected .*qwen2 or qwen3 or llama"
     ):
         dispatch_model("a/b", weights, 2)
 

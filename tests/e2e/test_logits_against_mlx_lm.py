@@ -9,6 +9,7 @@ import pytest
 from tiny_llm.kv_cache import BatchingKvCache
 from tiny_llm.loading import load
 from tiny_llm.models import dispatch_model
+from tiny_llm.models.names import FAMILIES
 
 from ..loading.folders import write_folder
 from ..support.covering import pairwise
@@ -18,7 +19,6 @@ from ..support.models.mlx_lm_model import peer
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
-FAMILIES = ["qwen2", "qwen3"]
 DTYPES = [mx.float32, mx.bfloat16, mx.float16]
 # Every way to run a model with a cache: the week it is from, and its options.
 CACHED = {
@@ -45,7 +45,7 @@ def read(model, inputs):
     return model(inputs)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=list(FAMILIES))
 def folder(request, tmp_path_factory):
     """The common kind of checkpoint: 4 bits, bfloat16, tied, in two files."""
     return write_folder(tmp_path_factory.mktemp("model"), checkpoint(request.param), shards=2)
@@ -63,7 +63,13 @@ def expected(theirs):
 
 
 @pairwise(
-    {"family": FAMILIES, "tied": [True, False], "bits": [4, 8, None], "stored": DTYPES, "shards": [1, 3]}
+    {
+        "family": list(FAMILIES),
+        "tied": [True, False],
+        "bits": [4, 8, None],
+        "stored": DTYPES,
+        "shards": [1, 3],
+    }
 )
 def test_every_kind_of_checkpoint(tmp_path, family, tied, bits, stored, shards):
     """Run in float32 in every way, and in the type that it is stored in."""

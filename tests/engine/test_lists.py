@@ -15,6 +15,7 @@ import pytest
 from tiny_llm import NumericError, Sampling
 from tiny_llm.engine import Engine, EngineRequest, Timings
 from tiny_llm.engine import batch as engine_batch
+from tiny_llm.engine.answer import Answer
 from tiny_llm.engine.batch import answer_all, check_list_invariant
 from tiny_llm.engine.sizes import DEFAULT_SHARE, PAGE_SIZE, batch_memory, machine_memory
 from tiny_llm.errors import ArgumentError, StepFailed

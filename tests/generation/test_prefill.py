@@ -9,7 +9,7 @@ from tiny_llm.models import dispatch_model
 from tiny_llm.paged_kv_cache import TinyKvPagedCache
 
 from ..support.generation.byte_text import AsciiTokenizer
-from ..support.models.checkpoints import checkpoint, tokens
+from ..support.models.checkpoints import checkpoint, each_family, tokens
 from ..support.models.logits import assert_logits
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
@@ -40,7 +40,7 @@ def record_scores(model) -> list[tuple[int, ...]]:
 
 
 @WEEKS
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@each_family
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("length", [1, 5, 37])
 def test_the_next_logits_are_the_last_of_all(length, week, family, tied):

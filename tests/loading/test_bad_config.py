@@ -11,11 +11,12 @@ from .damage import Case, assert_refused, content, each
 from .folders import change_json, write_folder
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
-LLAMA = {"rope_type": "llama3", "factor": 4.0}
+LLAMA = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+OTHER = {"rope_type": "longrope", "factor": 4.0}
 PACKED = {"group_size": 64, "bits": 4}
 
 FIELDS = [
-    ("model_type", "llama", "got 'llama', expected 'qwen2' or 'qwen3'"),
+    ("model_type", "gpt2", "got 'gpt2', expected 'qwen2' or 'qwen3' or 'llama'"),
     ("model_type", None, "got nothing, expected 'qwen2' or 'qwen3'"),
     ("model_type", ["qwen2"], r"got \['qwen2'\], expected 'qwen2' or 'qwen3'"),
     (
@@ -28,9 +29,13 @@ FIELDS = [
     ("use_sliding_window", True, "got True, expected false"),
     ("layer_types", ["sliding_attention"], "got .*, expected only 'full_attention'"),
     ("layer_types", 3, "got 3, expected a list"),
-    ("rope_scaling", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
-    ("rope_parameters", LLAMA, "rope_type: got 'llama3', expected 'default' or 'yarn'"),
-    ("rope_scaling", {"factor": 4.0}, "rope_type: got nothing, expected 'yarn' beside factor"),
+    ("rope_scaling", OTHER, "rope_type: got 'longrope', expected 'default', 'yarn' or 'llama3' or 'linear'"),
+    ("rope_parameters", OTHER, "rope_type: got 'longrope', expected 'default', 'yarn' or 'llama3'"),
+    ("rope_scaling", {"factor": 4.0}, "rope_type: got nothing, expected 'yarn' or .* beside factor"),
+    ("rope_scaling", LLAMA, "original_max_position_embeddings: got nothing, expected a whole number from 1"),
+    ("rope_scaling", LLAMA | {"high_freq_factor": 1.0}, "high_freq_factor: got 1.0, expected a number above"),
+    ("rope_scaling", LLAMA | {"low_freq_factor": None}, "low_freq_factor: got nothing, expected a number"),
+    ("rope_scaling", {"type": "linear", "factor": 0}, "factor: got 0, expected a number from 1 to 1024"),
     ("rope_scaling", {"type": "yarn"}, "factor: got nothing, expected a number from 1 to 1024"),
     ("rope_scaling", YARN | {"factor": 0.5}, "factor: got 0.5, expected a number from 1"),
     ("rope_scaling", YARN | {"factor": True}, "factor: got True, expected a number from 1"),

@@ -9,7 +9,7 @@ from tiny_llm.loading import LoadError, find_folder, load
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.models import dispatch_model
 
-from ..support.models.checkpoints import VOCABULARY, checkpoint, tokens
+from ..support.models.checkpoints import VOCABULARY, checkpoint, each_family, tokens
 from ..support.models.logits import assert_logits
 from ..support.processes.child import run_python
 from .folders import END, arrays_of, change_json, small_tokenizer, write_folder, write_json, write_shards
@@ -28,7 +28,7 @@ def their_logits(folder) -> mx.array:
     return model(tokens(2, 33))
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@each_family
 @pytest.mark.parametrize("shards", [1, 3], ids=["one file", "sharded"])
 @pytest.mark.parametrize(
     "kind",
@@ -91,7 +91,7 @@ def test_newer_configs_have_the_base_of_rotations_elsewhere(tmp_path):
     assert not mx.allclose(our_logits(folder), expected)
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@each_family
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_a_longer_context_by_yarn(tmp_path, family, key):
     """For the texts of the test, two thirds are behind the context of the training."""

@@ -8,12 +8,11 @@ from tiny_llm.models import cpu_block, dispatch_model
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
 from ..support.models.blocks import HIDDEN, block_of, by_layers, full, step
-from ..support.models.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint, each_family
 from ..support.rows import graph_of
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 
 
 def batch(block, lengths, dtype=mx.float32):

@@ -9,12 +9,11 @@ from tiny_llm.cache.stacked import StackedKvCache
 from tiny_llm.models import dispatch_model, gpu_block
 
 from ..support.gpu import DEVICE_NAME, on_a_gpu
-from ..support.models.checkpoints import checkpoint, tokens
+from ..support.models.checkpoints import checkpoint, each_family, tokens
 from ..support.models.logits import TOLERANCE, assert_logits
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
-each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 each_format = pytest.mark.parametrize("bits", [4, 8, None], ids=["4-bit", "8-bit", "dense"])
 LAYERS = 2
 # New tokens of each step, negative for rewound ones. Caches get full and grow.

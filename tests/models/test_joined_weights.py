@@ -11,7 +11,7 @@ from tiny_llm.models.joined_weights import join_layer
 from tiny_llm.quantize import QuantizedWeights
 
 from ..support.gpu import on_a_gpu
-from ..support.models.checkpoints import checkpoint
+from ..support.models.checkpoints import checkpoint, each_family
 from ..support.tolerance import same_bits
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
@@ -37,7 +37,7 @@ def layer_of(**options):
 
 
 @each_format
-@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@each_family
 def test_the_parts_are_views_of_the_rows(family, bits):
     layer, same = layer_of(family=family, bits=bits), layer_of(family=family, bits=bits)
     joined = join_layer(layer)

@@ -16,7 +16,7 @@ from tiny_llm.models.packed import Batch, PackedBlocks, PackedRequest, packed_lo
 from tiny_llm.runtime.extension import load_extension
 
 from ..support.gpu import on_a_gpu
-from ..support.models.checkpoints import VOCABULARY, checkpoint
+from ..support.models.checkpoints import VOCABULARY, checkpoint, each_family
 from ..support.models.logits import TOLERANCE, assert_logits
 from ..support.refusal import refused
 
@@ -28,7 +28,6 @@ PROMPTS = {
     "over": (9, [2, 11]),
     "long": (61, LONG),
 }
-each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 each_dtype = pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
 
 

@@ -4,16 +4,28 @@ from typing import Any
 
 from ..checks.types import check_int, check_text, kind
 from ..errors import ArgumentError
+from ..models.llama import LlamaModel
 from ..models.model import Transformer
 from ..models.names import FAMILIES, shortcut_name_to_full_name
 from ..qwen2_week1 import Qwen2ModelWeek1
 from ..qwen2_week2 import Qwen2ModelWeek2
 from ..qwen2_week3 import Qwen2ModelWeek3
 from ..qwen3 import Qwen3Model, Qwen3ModelWeek1, Qwen3ModelWeek3
+from .stages import Week1Model, Week2Model, Week3Model
+
+
+def _stages_of(family: type[Transformer]) -> dict[int, type[Transformer]]:
+    """The models of a family that is no part of the course."""
+    place = {"__module__": family.__module__}
+    stages = enumerate((Week1Model, Week2Model, Week3Model), start=1)
+    return {week: type(family.__name__, (stage, family), place) for week, stage in stages}
+
 
 MODELS: dict[str, dict[int, type[Transformer]]] = {
     "qwen2": {1: Qwen2ModelWeek1, 2: Qwen2ModelWeek2, 3: Qwen2ModelWeek3},
     "qwen3": {1: Qwen3ModelWeek1, 2: Qwen3Model, 3: Qwen3ModelWeek3},
+    "llama": _stages_of(LlamaModel),
+    "mistral": _stages_of(LlamaModel),
 }
 
 

@@ -67,7 +67,8 @@ class Week2Model(Transformer):
     def __init__(
         self, mlx_model: Any, enable_flash_attn: AttentionChoice = False, *, dtype: mx.Dtype | None = None
     ):
-        super().__init__(mlx_model, dtype, use_flash_attention=enable_flash_attn)
+        ops = flash_ops(enable_flash_attn) if enable_flash_attn else None
+        super().__init__(mlx_model, dtype, ops, use_flash_attention=enable_flash_attn)
 
     def create_kv_cache(self) -> list[TinyKvFullCache]:
         """One empty cache per layer, for one request."""

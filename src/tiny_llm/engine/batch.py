@@ -1,4 +1,4 @@
-"""From a caller's arguments to requests, to an engine in the memory that they need, and to the answers of a list."""
+"""From a caller's arguments to requests, to an engine in the memory that they need, and to answers."""
 
 from __future__ import annotations
 

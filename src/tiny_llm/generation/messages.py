@@ -9,6 +9,10 @@ from ..errors import ArgumentError, ArgumentTypeError
 Message = Mapping[str, str]
 
 
+class RawText(str):
+    """A prompt that no chat template has made."""
+
+
 def build_messages(system: str, turns: list[tuple[str, str]], question: str) -> list[dict[str, str]]:
     """A system message if `system` is not empty, each turn's question and answer, then the new question."""
     messages = [{"role": "system", "content": system}] if system else []

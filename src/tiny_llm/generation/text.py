@@ -7,6 +7,7 @@ from ..checks.types import check_attributes, check_text
 from ..errors import ArgumentError
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
+from .messages import RawText
 from .protocols import DetokenizerProtocol, TokenizerProtocol
 
 # Decoders return this for incomplete characters: a token may end inside a character.
@@ -69,10 +70,14 @@ def end_tokens(tokenizer: TokenizerProtocol) -> frozenset[int]:
 def encode_prompt(
     function: str, models: list[Any], tokenizer: TokenizerProtocol, prompt: str, context: int | None = None
 ) -> list[int]:
-    """The checked ids of a prompt: at least one, all in the vocabularies, fewer than the context."""
+    """The checked ids of a prompt: at least one, all in the vocabularies, fewer than the context.
+
+    A `RawText` gets the tokens that the tokenizer puts around a text, such as the first one of Llama; in a
+    prompt by a template they are already.
+    """
     check_tokenizer(function, "tokenizer", tokenizer)
     check_text(function, "prompt", prompt)
-    ids = list(tokenizer.encode(prompt, add_special_tokens=False))
+    ids = list(tokenizer.encode(prompt, add_special_tokens=isinstance(prompt, RawText)))
     if not ids:
         raise ArgumentError(function, "prompt", "no tokens", "at least one")
     for model in models:

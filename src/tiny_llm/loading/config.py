@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from ..models.names import FAMILIES
-from ..ops.yarn import MAX_POSITIONS, ORIGINAL, read_rope_scaling
+from ..ops.rope_scaling import MAX_POSITIONS, ORIGINAL, Yarn, read_rope_scaling
 from .errors import LoadError
 from .files import Fields, read_object, require_file
 
@@ -31,19 +31,21 @@ def read_rope(raw: Fields) -> Rope:
         key: raw.object(key) for key in ("rope_parameters", "rope_scaling") if raw.get(key) is not None
     }
     where = next((each for each in objects.values() if each.get("rope_theta") is not None), raw)
-    theta = where.number("rope_theta", 0, 1e15)
+    old = raw.get("model_type") == "llama" and where.get("rope_theta") is None  # before Llama 2 Long
+    theta = 1e4 if old else where.number("rope_theta", 0, 1e15)
     positions = raw.integer("max_position_embeddings", 1, MAX_POSITIONS)
     rope, found = Rope(theta, positions, None), None
     for key, given in objects.items():
         try:
-            yarn = read_rope_scaling(given.values, positions, theta)
+            scaling = read_rope_scaling(given.values, positions, theta)
         except ArgumentError as error:
             raise LoadError(f"{raw.name}: {key}: {error.argument}: {error.reason}") from error
-        if yarn is None:
+        if scaling is None:
             continue
-        if found not in (None, yarn):
+        if found not in (None, scaling):
             raise raw.error(key, "the scaling of rope_parameters")
-        rope, found = Rope(theta, yarn.context, {**given.values, ORIGINAL: yarn.original}), yarn
+        original = {ORIGINAL: scaling.original} if isinstance(scaling, Yarn) else {}
+        rope, found = Rope(theta, scaling.context, {**given.values, **original}), scaling
     return rope
 
 
@@ -89,12 +91,13 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
     raw = Fields(values, NAME)
     _check_supported(raw)
     heads = raw.integer("num_attention_heads", 1, 2**10)
-    kv_heads = raw.integer("num_key_value_heads", 1, heads)
+    alone = raw.get("model_type") == "llama" and raw.get("num_key_value_heads") is None  # as in Llama 1
+    kv_heads = heads if alone else raw.integer("num_key_value_heads", 1, heads)
     if heads % kv_heads != 0:
         raise raw.error("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
     hidden = raw.integer("hidden_size", 2, 2**16)
     rope = read_rope(raw)
-    _check_window(raw, rope.context)
+    context = _context(raw, rope.context)
     quantization, exceptions = _quantization(raw)
     return ModelConfig(
         model_type=raw.get("model_type"),
@@ -107,7 +110,7 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
         head_dim=_head_dim(raw, hidden, heads),
         rms_norm_eps=raw.number("rms_norm_eps", 0, 1),
         rope_theta=rope.theta,
-        max_position_embeddings=rope.context,
+        max_position_embeddings=context,
         tie_word_embeddings=raw.boolean("tie_word_embeddings"),
         rope_scaling=rope.scaling,
         quantization=quantization,
@@ -126,29 +129,36 @@ def _check_supported(raw: Fields) -> None:
         raise raw.error("hidden_act", "'silu'")
     if any(kind != "full_attention" for kind in raw.list("layer_types")):
         raise raw.error("layer_types", "only 'full_attention'")
-    if raw.get("model_type") == "qwen3" and raw.get("attention_bias"):
-        raise raw.error("attention_bias", "false for qwen3")
+    for key in ("attention_bias", "mlp_bias"):
+        if raw.get(key) and not (key == "attention_bias" and FAMILIES[raw.get("model_type")].qkv_bias):
+            raise raw.error(key, f"false for {raw.get('model_type')}")
 
 
-def _check_window(raw: Fields, context: int) -> None:
-    """LoadError where a sliding window hides a key; without `layer_types`, the first layers have none."""
+def _context(raw: Fields, context: int) -> int:
+    """The number of tokens in which no sliding window hides a key, so that attention to all is the same.
+
+    Mistral's texts end there. Qwen's window is refused; without `layer_types`, its first layers have none.
+    """
+    if raw.get("model_type") == "mistral":
+        return context if raw.get("sliding_window") is None else raw.integer("sliding_window", 1, context)
     if not raw.get("use_sliding_window") or raw.list("layer_types"):
-        return
+        return context
     window, full = raw.values.get("sliding_window", 0), raw.get("max_window_layers", 0)
     if window is None or (type(window) is int and window >= context):
-        return
+        return context
     if type(full) is not int or full < raw.integer("num_hidden_layers", 1, 2**10):
         raise raw.error("use_sliding_window", "false: sliding-window attention is not supported")
+    return context
 
 
 def _head_dim(raw: Fields, hidden: int, heads: int) -> int:
-    """Qwen2's head size is hidden_size / num_attention_heads; Qwen3 has its own."""
-    shared = hidden // heads
-    if raw.get("model_type") == "qwen2" or raw.get("head_dim") is None:
+    """The size of a head: hidden_size / num_attention_heads, or the family's own."""
+    shared, family = hidden // heads, raw.get("model_type")
+    if not FAMILIES[family].own_head_dim or raw.get("head_dim") is None:
         if hidden % heads != 0:
             raise raw.error("hidden_size", f"a multiple of num_attention_heads, {heads}")
         if raw.get("head_dim", shared) != shared:
-            raise raw.error("head_dim", f"{shared}, which is hidden_size / num_attention_heads, for qwen2")
+            raise raw.error("head_dim", f"{shared}, which is hidden_size / num_attention_heads, for {family}")
         if not 2 <= shared <= 256 or shared % 2 != 0:
             raise raw.error("hidden_size", "heads of an even size from 2 to 256")
         return shared

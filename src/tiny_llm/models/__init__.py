@@ -1,4 +1,4 @@
-"""The forward pass of Qwen2 and Qwen3. A stage of the course chooses its operations: `Ops`."""
+"""The forward pass of all families. A stage of the course chooses its operations: `Ops`."""
 
 from collections.abc import Callable
 from typing import Any

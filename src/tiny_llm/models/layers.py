@@ -13,7 +13,7 @@ from ..checks.arrays import check_shape
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
 from ..ops.arguments import Mask
-from ..ops.yarn import Yarn
+from ..ops.rope_scaling import RopeScaling
 from ..positional_encoding import RoPE
 from .ops import Ops
 from .qkv import QKV, Offset, row_offsets
@@ -152,7 +152,7 @@ class TransformerBlock:
     w_post_attention_layernorm: mx.array
     max_seq_len: int = 32768
     theta: int = 1000000
-    rope_scaling: Yarn | None = field(default=None, kw_only=True)
+    rope_scaling: RopeScaling | None = field(default=None, kw_only=True)
 
     fused: Any = field(default=None, init=False)  # see cpu_block.py
     gpu_weights: Any = field(default=None, init=False)  # see gpu_block.py

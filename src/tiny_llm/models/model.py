@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -15,11 +16,11 @@ from ..checks.arrays import check_float_dtype
 from ..checks.types import check_attributes
 from ..errors import ArgumentError
 from ..layer_norm import RMSNorm
-from ..ops.yarn import Yarn, read_rope_scaling
+from ..ops.rope_scaling import RopeScaling, read_rope_scaling
 from ..runtime.gpu import computes_on_gpu
 from ..runtime.ranks import Ranks
 from .cpu_block import is_fused
-from .gpu_block import fills_memory, gpu_weights
+from .gpu_block import fills_memory, gpu_weights, run_on_gpu
 from .joined_weights import join_layer
 from .layers import TransformerBlock
 from .ops import Ops
@@ -35,21 +36,25 @@ MAX_BLOCKS_AHEAD = 40
 class Transformer(ABC):
     """Embedding, blocks, norm, and the map to logits, made from a checkpoint loaded by mlx-lm or `load`.
 
-    `dtype` is the type of all activations; None is the type that the family was published in.
+    `dtype` is the type of all activations; None is the type that the family was published in. `ops` are those
+    of the blocks; None is those of the class. Of the `block_options`, a block gets those that it has.
     """
 
-    ops: ClassVar[Ops]
+    ops: Ops
     block: ClassVar[type[TransformerBlock]]
     default_dtype: ClassVar[mx.Dtype]
 
-    def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, **block_options: Any):
+    def __init__(self, mlx_model: Any, dtype: mx.Dtype | None, ops: Ops | None = None, **block_options: Any):
         name = type(self).__name__
+        self.ops = ops or type(self).ops
+        offered = {**block_options, "ops": self.ops}
+        options = {each.name: offered[each.name] for each in fields(self.block) if each.name in offered}
         check_attributes(name, "mlx_model", mlx_model, ("args", "model"), "the mlx_model of a checkpoint")
         args = mlx_model.args
         dtype = self.default_dtype if dtype is None else dtype
         check_float_dtype(name, "dtype", dtype)
-        self.rope_scaling = yarn = _rope_scaling(name, args)
-        self.max_seq_len: int = args.max_position_embeddings if yarn is None else yarn.context
+        self.rope_scaling = scaling = _rope_scaling(name, args)
+        self.max_seq_len: int = args.max_position_embeddings if scaling is None else scaling.context
         self.mlx_model = mlx_model
         self.precision = dtype
         self.num_hidden_layers: int = args.num_hidden_layers
@@ -58,7 +63,7 @@ class Transformer(ABC):
         body = mlx_model.model
         self.ranks: Ranks | None = getattr(mlx_model, "ranks", None)
         self.embedding, self.w_lm_head = self._make_ends(args.tie_word_embeddings)
-        self.layers_inner = [self._make_block(layer, block_options) for layer in body.layers]
+        self.layers_inner = [self._make_block(layer, options) for layer in body.layers]
         self.norm = RMSNorm(self.hidden_size, body.norm.weight, args.rms_norm_eps)
         eval_weights([getattr(self.embedding, "weight", None), body.norm.weight, self.w_lm_head])
         if len(self.layers_inner) != self.num_hidden_layers:
@@ -203,7 +208,7 @@ class Transformer(ABC):
         return embedding, head
 
     def _make_block(self, layer: Any, options: dict[str, Any]) -> TransformerBlock:
-        joins = computes_on_gpu() and options.get("use_flash_attention", False)
+        joins = computes_on_gpu() and run_on_gpu in self.ops.fused_blocks
         joined = join_layer(layer) if joins else None
         arguments = self.block_arguments(layer)
         eval_weights(arguments.values())  # block by block, so that the original matrices are freed
@@ -213,7 +218,7 @@ class Transformer(ABC):
         return block
 
 
-def _rope_scaling(name: str, args: Any) -> Yarn | None:
+def _rope_scaling(name: str, args: Any) -> RopeScaling | None:
     try:
         scaling = getattr(args, "rope_scaling", None)
         return read_rope_scaling(scaling, args.max_position_embeddings, args.rope_theta)

@@ -1,4 +1,4 @@
-"""The model families that can run, and shortcuts for names on the hub."""
+"""The model families that can run: what their layers have, and shortcuts for names on the hub."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,17 @@ from ..checks.types import check_text
 
 
 class Family(NamedTuple):
-    """How the names of a family's models begin on the hub, and its shortcuts."""
+    """How the names of a family's models begin on the hub, its shortcuts, and what its layers have.
+
+    qkv_bias: the products of query, key and value. head_norms: a norm on each query and key head.
+    own_head_dim: the config may name the size of a head, which is else hidden_size / num_attention_heads.
+    """
 
     hub_prefix: str
     shortcuts: dict[str, str]
+    qkv_bias: bool = False
+    head_norms: bool = False
+    own_head_dim: bool = True
 
 
 # By `model_type` of config.json.
@@ -17,6 +24,8 @@ FAMILIES = {
     "qwen2": Family(
         "Qwen/Qwen2",
         {f"qwen2-{size}": f"Qwen/Qwen2-{size.upper()}-Instruct-MLX" for size in ("0.5b", "1.5b", "7b")},
+        qkv_bias=True,
+        own_head_dim=False,
     ),
     "qwen3": Family(
         "mlx-community/Qwen3",
@@ -24,6 +33,19 @@ FAMILIES = {
             f"qwen3-{size}": f"mlx-community/Qwen3-{size.upper()}-4bit"
             for size in ("0.6b", "1.7b", "4b", "8b")
         },
+        head_norms=True,
+    ),
+    "llama": Family(
+        "mlx-community/Llama",
+        {
+            "llama-3.2-1b": "mlx-community/Llama-3.2-1B-Instruct-4bit",
+            "llama-3.2-3b": "mlx-community/Llama-3.2-3B-Instruct-4bit",
+            "llama-3.1-8b": "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
+        },
+    ),
+    "mistral": Family(
+        "mlx-community/Mistral",
+        {"mistral-7b": "mlx-community/Mistral-7B-Instruct-v0.3-4bit"},
     ),
 }
 SHORTCUTS = {shortcut: name for family in FAMILIES.values() for shortcut, name in family.shortcuts.items()}

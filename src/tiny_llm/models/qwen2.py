@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import ArgumentError
-from ..ops.yarn import Yarn
+from ..ops.rope_scaling import RopeScaling
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
@@ -20,7 +20,7 @@ class Qwen2Attention(MultiHeadAttention):
     bv: mx.array
     max_seq_len: int = 32768
     theta: int = 1000000
-    rope_scaling: Yarn | None = field(default=None, kw_only=True)
+    rope_scaling: RopeScaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.head_dim:

@@ -6,7 +6,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..layer_norm import RMSNorm
-from ..ops.yarn import Yarn
+from ..ops.rope_scaling import RopeScaling
 from ..positional_encoding import RoPE
 from .layers import MultiHeadAttention, TransformerBlock
 from .model import Transformer
@@ -21,7 +21,7 @@ class Qwen3Attention(MultiHeadAttention):
     max_seq_len: int = 32768
     theta: int = 1000000
     rms_norm_eps: float = 1e-5
-    rope_scaling: Yarn | None = field(default=None, kw_only=True)
+    rope_scaling: RopeScaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

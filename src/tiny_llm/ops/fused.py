@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from ..runtime.extension import cpu_kernels
 from ..runtime.gpu import computes_on_gpu
-from .yarn import Yarn
+from .rope_scaling import RopeScaling
 
 
 class Rotation(Protocol):
@@ -20,7 +20,7 @@ class Rotation(Protocol):
     dims: int
     base: float
     traditional: bool
-    scaling: Yarn | None
+    scaling: RopeScaling | None
 
     def table(self, starts: int | list[int], length: int) -> "Table": ...
 
@@ -83,15 +83,15 @@ class OnGpu:
         if x.dtype == mx.float32:
             # The angles of MLX are float32 numbers: at position 32767, results were off by 7e-3.
             return rotation.by_table(x.swapaxes(1, 2), starts).swapaxes(1, 2)
-        yarn = rotation.scaling
+        scaling = rotation.scaling
         return mx.fast.rope(
-            x if yarn is None else x * yarn.attention_factor,
+            x if scaling is None else x * scaling.attention_factor,
             rotation.dims,
             traditional=rotation.traditional,
-            base=rotation.base if yarn is None else None,
+            base=rotation.base if scaling is None else None,
             scale=1.0,
             offset=_row_starts(tuple(starts)) if isinstance(starts, list) else starts,
-            freqs=None if yarn is None else _inverse_frequencies(yarn, rotation.dims, rotation.base),
+            freqs=None if scaling is None else _inverse_frequencies(scaling, rotation.dims, rotation.base),
         )
 
     def silu_multiply(self, gate: mx.array, up: mx.array) -> mx.array:
@@ -108,9 +108,9 @@ def _row_starts(starts: tuple[int, ...]) -> mx.array:
 
 
 @lru_cache(maxsize=2)
-def _inverse_frequencies(yarn: Yarn, dims: int, base: float) -> mx.array:
+def _inverse_frequencies(scaling: RopeScaling, dims: int, base: float) -> mx.array:
     """What MLX calls `freqs`."""
-    return mx.array([1 / frequency for frequency in yarn.frequencies(dims, base)], mx.float32)
+    return mx.array([1 / frequency for frequency in scaling.frequencies(dims, base)], mx.float32)
 
 
 @partial(mx.compile, shapeless=True)

@@ -133,15 +133,15 @@ def test_an_unknown_model_is_not_found(server: RunningServer) -> None:
     assert anthropic_error.record["error"]["type"] == "not_found_error"
 
 
-def test_a_prompt_gets_special_tokens_only_where_it_is_a_text_to_be_tokenized() -> None:
-    """The template of a chat writes them itself."""
+def test_a_text_gets_the_special_tokens_of_the_tokenizer() -> None:
+    """The template of a chat writes them itself: two of them."""
     engine = FakeEngine(tokenizer=chat_models.tokenizer_that_begins(TEMPLATE))
     with running(engine) as server:
         plain = post(server, "/tokenize", prompt="Once", add_special_tokens=False)["tokens"]
         begin, *rest = post(server, "/tokenize", prompt="Once")["tokens"]
         assert (engine.tokenizer.decode([begin]), rest) == ("<|im_start|>", plain)
         assert server.complete().status == server.chat().status == 200
-        assert [request.prompt_ids.count(begin) for request in engine.requests] == [0, 2]
+        assert [request.prompt_ids.count(begin) for request in engine.requests] == [1, 2]
 
 
 @pytest.mark.parametrize("end", ["late", "left"])

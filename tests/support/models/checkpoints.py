@@ -1,4 +1,4 @@
-"""Small random Qwen2 and Qwen3 checkpoints, in the form that a loader returns."""
+"""Small random checkpoints of each family, in the form that a loader returns."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from tiny_llm.loading.find import EMBEDDED
+from tiny_llm.models.names import FAMILIES
 
 VOCABULARY = 96
+each_family = pytest.mark.parametrize("family", list(FAMILIES))
 
 
 class Numbers:
@@ -60,19 +63,21 @@ def checkpoint(
     heads: int = 4,
     max_position_embeddings: int = 512,
     seed: int = 0,
+    vocabulary: int = VOCABULARY,
 ) -> SimpleNamespace:
-    """A model of hidden size 128 with 4 query heads and 2 key/value heads of size 32, or 64 for Qwen3.
+    """A model of hidden size 128 with 4 query heads and 2 key/value heads.
 
-    Without `bits` its layers are dense, in `scale_dtype`.
+    A head has the size 32, or 64 where a family has its own. Without `bits` its layers are dense, in
+    `scale_dtype`.
     """
     numbers = Numbers(seed, bits, group_size, scale_dtype)
     hidden, kv_heads, inner = 128, 2, intermediate_size
-    head_dim = 64 if family == "qwen3" else hidden // heads
+    head_dim = 64 if FAMILIES[family].own_head_dim else hidden // heads
     args = SimpleNamespace(
         model_type=family,
         num_hidden_layers=layers,
         hidden_size=hidden,
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
@@ -84,14 +89,14 @@ def checkpoint(
     )
 
     def block() -> SimpleNamespace:
-        bias = family == "qwen2"
+        bias = FAMILIES[family].qkv_bias
         attention = SimpleNamespace(
             q_proj=numbers.layer(heads * head_dim, hidden, bias),
             k_proj=numbers.layer(kv_heads * head_dim, hidden, bias),
             v_proj=numbers.layer(kv_heads * head_dim, hidden, bias),
             o_proj=numbers.layer(hidden, heads * head_dim),
         )
-        if family == "qwen3":
+        if FAMILIES[family].head_norms:
             attention.q_norm, attention.k_norm = numbers.norm(head_dim), numbers.norm(head_dim)
         mlp = SimpleNamespace(
             gate_proj=numbers.layer(inner, hidden),
@@ -108,13 +113,13 @@ def checkpoint(
     model = SimpleNamespace(
         args=args,
         model=SimpleNamespace(
-            embed_tokens=numbers.layer(VOCABULARY, hidden, gain=8.0),
+            embed_tokens=numbers.layer(vocabulary, hidden, gain=8.0),
             layers=[block() for _ in range(layers)],
             norm=numbers.norm(hidden),
         ),
     )
     if not tied:
-        model.lm_head = numbers.layer(VOCABULARY, hidden, gain=2.0)
+        model.lm_head = numbers.layer(vocabulary, hidden, gain=2.0)
     return model
 
 

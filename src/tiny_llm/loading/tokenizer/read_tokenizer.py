@@ -11,7 +11,7 @@ from ..files import MEBIBYTE, Fields, find_file, parse_object, read_object, read
 from ..find import EMBEDDED
 from .chat_template import ChatTemplate
 from .tokenizer import Tokenizer, guarded
-from .tokenizer_format import NAME, check_format
+from .tokenizer_format import NAME, check_format, is_sentencepiece
 
 if TYPE_CHECKING:
     import tokenizers
@@ -25,7 +25,11 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     """The tokenizer of a folder; all its ids must be below the vocabulary size of the model."""
     advice = "download the model again, or take an edition that has it"
-    library = _parse(read_text(require_file(folder, NAME, advice), NAME, 64 * MEBIBYTE), config)
+    text = read_text(require_file(folder, NAME, advice), NAME, 64 * MEBIBYTE)
+    definition = Fields(parse_object(text, NAME), NAME)
+    check_format(definition, config)
+    library = _parse(text)
+    style = {"is_sentencepiece": is_sentencepiece(definition)}
     largest = max(library.get_vocab().values(), default=0)
     if largest >= config.vocab_size:
         limit = f"less than vocab_size in config.json, {config.vocab_size}"
@@ -36,15 +40,14 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     end_tokens = _end_tokens(folder, config, library, special.get("eos_token"))
     source = _template(folder, settings)
     if source is None:
-        return Tokenizer(library, end_tokens, None)
+        return Tokenizer(library, end_tokens, None, **style)
     trusted = folder.resolve() == EMBEDDED
-    return Tokenizer(library, end_tokens, ChatTemplate(source, special, trusted))
+    return Tokenizer(library, end_tokens, ChatTemplate(source, special, trusted), **style)
 
 
-def _parse(text: str, config: ModelConfig) -> tokenizers.Tokenizer:
+def _parse(text: str) -> tokenizers.Tokenizer:
     import tokenizers  # slow to import, and `--help` does not need it
 
-    check_format(parse_object(text, NAME), config)
     with guarded("is not a tokenizer"):
         library = tokenizers.Tokenizer.from_str(text)
     library.no_truncation()

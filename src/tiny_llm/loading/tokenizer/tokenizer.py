@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,7 +13,7 @@ from ...checks.types import check_type, kind
 from ...errors import ArgumentError, ArgumentTypeError
 from ..errors import LoadError, NoChatTemplate
 from .chat_template import ChatTemplate
-from .tokenizer_format import NAME
+from .tokenizer_format import META, NAME
 
 if TYPE_CHECKING:
     import tokenizers
@@ -26,6 +27,7 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTES = _byte_characters()
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece
 LONG_TEXT = 10_000  # characters, which take about 20 ms to encode
 
 
@@ -52,19 +54,27 @@ def _check_messages(messages: object) -> None:
 
 
 class Detokenizer:
-    """Joins the bytes of tokens to text. The time per token does not grow with the text."""
+    """Joins the bytes of tokens to text. The time per token does not grow with the text.
 
-    def __init__(self, token_bytes: Callable[[int], bytes]):
+    strips_space: SentencePiece writes a space before the first word, which is no part of the text.
+    """
+
+    def __init__(self, token_bytes: Callable[[int], bytes], strips_space: bool = False):
         self._token_bytes = token_bytes
+        self._strips_space = strips_space
         self.reset()
 
     def reset(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text = ""
         self._seen = 0
+        self._is_first = self._strips_space
 
     def add_token(self, token: int) -> None:
-        self._append(self._decoder.decode(self._token_bytes(token)))
+        written = self._token_bytes(token)
+        if self._is_first:
+            written, self._is_first = written.removeprefix(b" "), False
+        self._append(self._decoder.decode(written))
 
     def finalize(self) -> None:
         """End the text: bytes of an incomplete character become U+FFFD."""
@@ -92,10 +102,16 @@ class Tokenizer:
     """The tokens of one model. An id without a token decodes to its number in angle brackets."""
 
     def __init__(
-        self, library: tokenizers.Tokenizer, end_tokens: Sequence[int], template: ChatTemplate | None
+        self,
+        library: tokenizers.Tokenizer,
+        end_tokens: Sequence[int],
+        template: ChatTemplate | None,
+        *,
+        is_sentencepiece: bool = False,
     ):
         self._tokenizer = library
         self._template = template
+        self._is_sentencepiece = is_sentencepiece
         self.eos_token_id = end_tokens[0]
         self.eos_token_ids = set(end_tokens)
 
@@ -112,12 +128,13 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, special tokens included."""
-        return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+        text = b"".join(map(self.token_bytes, ids))
+        return (text.removeprefix(b" ") if self._is_sentencepiece else text).decode(errors="replace")
 
     @property
     def detokenizer(self) -> Detokenizer:
         """A new one at each access."""
-        return Detokenizer(self.token_bytes)
+        return Detokenizer(self.token_bytes, self._is_sentencepiece)
 
     @property
     def definition(self) -> str:
@@ -195,6 +212,9 @@ class Tokenizer:
         written = self._tokenizer.id_to_token(token)
         if written is None:
             return f"<{token}>".encode()
+        if self._is_sentencepiece:
+            byte = BYTE_TOKEN.fullmatch(written)
+            return bytes([int(byte[1], 16)]) if byte else written.replace(META, " ").encode()
         try:
             return bytes(BYTES[character] for character in written)
         except KeyError:  # not a byte-level token

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ...models.names import FAMILIES
 from ..config import ModelConfig, Quantization
 from ..errors import LoadError
 from .header import TensorEntry
@@ -56,14 +57,15 @@ def layout(config: ModelConfig) -> dict[str, Matrix | Vector]:
 def _attention(config: ModelConfig) -> dict[str, Matrix | Vector]:
     hidden, size = config.hidden_size, config.head_dim
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
-    biased = config.model_type == "qwen2"
+    family = FAMILIES[config.model_type]
+    biased = family.qkv_bias
     parts: dict[str, Matrix | Vector] = {
         "self_attn.q_proj": Matrix(queries, hidden, biased),
         "self_attn.k_proj": Matrix(keys, hidden, biased),
         "self_attn.v_proj": Matrix(keys, hidden, biased),
         "self_attn.o_proj": Matrix(hidden, queries),
     }
-    if config.model_type == "qwen3":
+    if family.head_norms:
         parts |= {"self_attn.q_norm": Vector(size), "self_attn.k_norm": Vector(size)}
     return parts
 

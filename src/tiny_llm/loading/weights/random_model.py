@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ...ops.rope_scaling import ORIGINAL
 from ..config import ModelConfig, Quantization
 from ..progress import Progress
 from .layout import Matrix, Vector, layout
@@ -22,9 +23,20 @@ SIZES = {
     "qwen3-1.7b": (2048, 6144, 28, 16, 8, 128),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128),
     "qwen3-8b": (4096, 12288, 36, 32, 8, 128),
+    "llama-3.2-1b": (2048, 8192, 16, 32, 8, 64),
+    "llama-3.2-3b": (3072, 8192, 28, 24, 8, 128),
+    "llama-3.1-8b": (4096, 14336, 32, 32, 8, 128),
+    "mistral-7b": (4096, 14336, 32, 32, 8, 128),
 }
-VOCABULARY = {"qwen2-7b": 152064}  # the others have 151936
-UNTIED = ("qwen2-7b", "qwen3-8b")
+# By family: size of the vocabulary, context.
+TEXTS = {
+    "qwen2": (151936, 32768),
+    "qwen3": (151936, 40960),
+    "llama": (128256, 131072),
+    "mistral": (32768, 32768),
+}
+LLAMA_3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192}
+UNTIED = ("qwen2-7b", "qwen3-8b", "llama-3.1-8b", "mistral-7b")
 BLOCK = 1_000_003  # words; prime, so that repetitions do not line up with rows
 
 
@@ -32,18 +44,20 @@ def random_config(shortcut: str) -> ModelConfig:
     """The config of the real model, in 4 bits."""
     family = shortcut.partition("-")[0]
     hidden, inner, layers, heads, kv_heads, head_dim = SIZES[shortcut]
+    vocabulary, context = TEXTS[family]
     return ModelConfig(
         model_type=family,
         num_hidden_layers=layers,
         hidden_size=hidden,
         intermediate_size=inner,
-        vocab_size=VOCABULARY.get(shortcut, 151936),
+        vocab_size=152064 if shortcut == "qwen2-7b" else vocabulary,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         rms_norm_eps=1e-6,
-        rope_theta=1e6,
-        max_position_embeddings=40960 if family == "qwen3" else 32768,
+        rope_theta=5e5 if family == "llama" else 1e6,
+        rope_scaling=LLAMA_3 | {"factor": 8.0 if "3.1" in shortcut else 32.0} if family == "llama" else None,
+        max_position_embeddings=context,
         tie_word_embeddings=shortcut not in UNTIED,
         quantization=PACKING,
     )

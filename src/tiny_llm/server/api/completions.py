@@ -116,7 +116,7 @@ def read_prompts(fields: CompletionFields, model: ServedModel, settings: Setting
         texts = [str(text) for text in several]
         for text in texts:
             check_chars("prompt", [text], model, settings)
-        prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        prompts = [tokenizer.encode(text) for text in texts]
     else:
         prompts = [several] if kinds == {int} else several  # type: ignore[list-item, assignment]
         for ids in prompts:

@@ -1,4 +1,4 @@
-"""Models with YaRN: all forms have the logits of the layers, and the context is longer."""
+"""Models with scaled RoPE: all forms have the logits of the layers, and the context is longer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,31 @@ from tiny_llm.engine.batch import answer_all
 from tiny_llm.generation.loaded import LoadedModel
 from tiny_llm.generation.text import context_length
 from tiny_llm.models import dispatch_model
-from tiny_llm.ops.yarn import ORIGINAL
+from tiny_llm.ops.rope_scaling import ORIGINAL
 from tiny_llm.sampling.params import Sampling
 
 from ..loading.folders import small_tokenizer
 from ..support.gpu import on_a_gpu
-from ..support.models.checkpoints import checkpoint, tokens
+from ..support.models.checkpoints import checkpoint, each_family, tokens
 from ..support.models.logits import assert_logits
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
-each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 LENGTH, CONTEXT = 40, 64
+YARN = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 16}
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    ORIGINAL: 16,
+}
 
 
 def weights_of(family: str) -> SimpleNamespace:
-    weights = checkpoint(family, layers=2, max_position_embeddings=24, scale_dtype=mx.float32)
-    weights.args.rope_scaling = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 16}
+    context = CONTEXT if family == "llama" else 24
+    weights = checkpoint(family, layers=2, max_position_embeddings=context, scale_dtype=mx.float32)
+    weights.args.rope_scaling = LLAMA_3 if family == "llama" else YARN
     return weights
 
 

@@ -1,4 +1,4 @@
-"""YaRN: the frequencies of transformers, and rotations by them in float64, in every form of RoPE."""
+"""Scaled RoPE: the frequencies of transformers, and rotations by them in float64, in every form of RoPE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tiny_llm import ArgumentError
-from tiny_llm.ops.yarn import ORIGINAL, Yarn, read_rope_scaling
+from tiny_llm.ops.rope_scaling import ORIGINAL, Yarn, read_rope_scaling
 from tiny_llm.positional_encoding import RoPE
 
 from ..support.cases import DTYPE_IDS, DTYPES, normal
@@ -21,6 +21,13 @@ from ..support.tolerance import to_float64
 pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 QWEN = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 32768}
+LLAMA = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    ORIGINAL: 8192,
+}
 
 
 class Float64(np.ndarray):
@@ -33,6 +40,8 @@ class Float64(np.ndarray):
 FLOAT64 = SimpleNamespace(
     arange=lambda *limits, dtype=None: np.arange(*limits, dtype=np.float64).view(Float64),
     clamp=np.clip,
+    where=np.where,
+    int64=np.float64,
     float=np.float64,
     float32=np.float64,
 )
@@ -48,6 +57,10 @@ FLOAT64 = SimpleNamespace(
         (32, 2e4, 512, QWEN | {ORIGINAL: 128, "beta_fast": 8, "beta_slow": 2}),
         (16, 1e4, 512, QWEN | {ORIGINAL: 5, "factor": 1.6}),  # fewer positions than a turn has
         (64, 1e6, 32768, QWEN | {"factor": 1}),
+        (64, 5e5, 131072, LLAMA),
+        (128, 5e5, 131072, LLAMA | {"factor": 8.0}),
+        (16, 1e4, 512, LLAMA | {"low_freq_factor": 2, "high_freq_factor": 8, ORIGINAL: 128}),
+        (128, 1e4, 16384, {"type": "linear", "factor": 4.0}),
     ],
 )
 def test_frequencies_and_attention_factor_are_those_of_transformers(
@@ -59,12 +72,14 @@ def test_frequencies_and_attention_factor_are_those_of_transformers(
     config = Qwen3Config(
         head_dim=dims, rope_theta=base, max_position_embeddings=positions, rope_scaling=copy.copy(scaling)
     )
-    frequencies, attention_factor = modeling_rope_utils._compute_yarn_parameters(config)
-    yarn = read_rope_scaling(scaling, positions, base)
-    assert yarn is not None
-    np.testing.assert_allclose(yarn.frequencies(dims, base), frequencies, rtol=1e-14)
-    assert yarn.attention_factor == pytest.approx(attention_factor, rel=1e-14)
-    assert yarn.context == scaling["factor"] * scaling.get(ORIGINAL, positions)
+    kind = scaling.get("rope_type", scaling.get("type"))
+    frequencies, attention_factor = modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind](config)
+    ours = read_rope_scaling(scaling, positions, base)
+    assert ours is not None
+    np.testing.assert_allclose(ours.frequencies(dims, base), frequencies, rtol=1e-14)
+    assert ours.attention_factor == pytest.approx(attention_factor, rel=1e-14)
+    longer = scaling["factor"] * scaling.get(ORIGINAL, positions)
+    assert ours.context == (longer if kind == "yarn" else positions)
 
 
 def test_a_config_without_scaling_has_none() -> None:
