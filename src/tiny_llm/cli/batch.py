@@ -13,7 +13,7 @@ from ..engine.batch import answer_all, check_list_invariant
 from ..engine.sizes import MAX_RUNNING
 from ..errors import AnswerError, ArgumentError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
-from ..generation.messages import build_messages
+from ..generation.messages import RawText, build_messages
 from ..generation.result import Result
 from ..generation.text import answer_limit, encode_prompt
 from ..loading import LoadError
@@ -219,7 +219,7 @@ def render_prompts(
 
 def render_prompt(question: Question, options: argparse.Namespace, backend: OurBackend) -> str:
     if options.raw and question.prompt is not None:
-        return question.prompt
+        return RawText(question.prompt)
     conversation = question.messages or build_messages(options.system, [], question.prompt or "")
     return backend.render(conversation, options.enable_thinking)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
 
-from ..generation.messages import build_messages
+from ..generation.messages import RawText, build_messages
 from ..loading.progress import Progress
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     with ProgressBar() as progress:
         backend = build_backend(options, progress)
         progress(PREPARING, 0, None)
-        prompt = question
+        prompt: str = RawText(question)
         if not options.raw:
             with naming_source("--prompt"):
                 conversation = build_messages(options.system, [], question)
