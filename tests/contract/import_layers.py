@@ -41,7 +41,7 @@ LATE_IMPORTS = {
     ("cli.serve", "server.run"): "only `serve` needs the packages of the extra `serve`",
     (
         "loading.find",
-        "loading.hub.download",
+        "loading.download",
     ): "huggingface_hub is slow to import, and a cached model needs none of it",
     (
         "loading.tokenizer.chat_template",

@@ -1,26 +1,28 @@
 """`load`: from the name of a model to its weights in memory. All checks come before the weights are read."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
 from ..checks.types import check_type
 from ..runtime.ranks import Division, Ranks
-from .adapters import check_adapters
+from .config import NAME as CONFIG
 from .config import ModelConfig, read_config
 from .errors import LoadError
-from .find import EMBEDDED, folder_of, random_shortcut
+from .find import EMBEDDED, find_source
 from .progress import Progress, silent
 from .tokenizer.read_tokenizer import read_tokenizer
-from .tokenizer.tokenizer import Tokenizer
 from .weights.random_model import random_config, random_weights
 from .weights.read import load_weights, read_tensors
 from .weights.share import share_of
 from .weights.tree import assemble
+
+# LoRA adapters of mlx-lm, and of PEFT.
+ADAPTERS = ("adapters.safetensors", "adapter_model.safetensors", "adapter_model.bin")
+MERGE = "merge it into the weights of its model, as `mlx_lm.fuse` does"
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ def find_folder(name: str | Path, *, offline: bool | None = None, progress: Prog
 
     `offline` forbids the network; None leaves that to HF_HUB_OFFLINE.
     """
-    name = _as_text(name)
-    with _naming(name):
-        if random_shortcut(name) is not None:
+    with _naming(name) as text:
+        source = find_source(text, offline, progress or silent)
+        if isinstance(source, str):
             raise LoadError("a random model has no folder")
-        return folder_of(name, offline, progress or silent)
+        return source
 
 
 def load(
@@ -62,20 +64,25 @@ def load(
     float32. One of several `ranks` loads its share only.
     """
     report = progress or silent
-    name = _as_text(name)
-    with _naming(name):
-        shortcut = random_shortcut(name)
-        if shortcut is not None:
-            return _random_checkpoint(name, shortcut, report, bytes_per_weight, ranks)
-        folder = folder_of(name, offline, report)
-    with _naming(name if str(folder) == name else f"{name} ({folder})"):
-        check_adapters(folder)
-        config = read_config(folder)
-        tensors = read_tensors(folder)
-        tokenizer = read_tokenizer(folder, config)
-        share = share_of(config, ranks)
-        arrays = load_weights(config, tensors, report, bytes_per_weight, share)
-        return _checkpoint(name, folder, share.config, tokenizer, arrays, ranks)
+    with _naming(name) as text:
+        source = find_source(text, offline, report)
+    with _naming(text if str(source) == text or isinstance(source, str) else f"{text} ({source})"):
+        if isinstance(source, str):
+            folder, config = None, random_config(source)
+            tokenizer = read_tokenizer(EMBEDDED, config)  # that of the embedded model stands in
+            share = share_of(config, ranks)
+            arrays = random_weights(config, report, bytes_per_weight, share)
+        else:
+            folder = source
+            _check_adapters(folder)
+            config, tensors = read_config(folder), read_tensors(folder)
+            tokenizer = read_tokenizer(folder, config)
+            share = share_of(config, ranks)
+            arrays = load_weights(config, tensors, report, bytes_per_weight, share)
+    model = assemble(share.config, arrays)
+    model.ranks = ranks
+    nbytes = sum(array.nbytes for array in arrays.values())
+    return Checkpoint(text, folder, share.config, model, tokenizer, nbytes)
 
 
 def check_ranks(
@@ -87,58 +94,37 @@ def check_ranks(
     progress: Progress | None = None,
 ) -> None:
     """LoadError for a model that cannot be divided among so many ranks; it is downloaded if necessary."""
-    name = _as_text(name)
-    with _naming(name):
-        shortcut = random_shortcut(name)
-        if shortcut is None:
-            config = read_config(folder_of(name, offline, progress or silent))
-        else:
-            config = random_config(shortcut)
+    with _naming(name) as text:
+        source = find_source(text, offline, progress or silent)
+        config = random_config(source) if isinstance(source, str) else read_config(source)
         for rank in range(size):
             share_of(config, Ranks(kind, rank, size, None))
 
 
 def load_tokenizer(name: str | Path, *, offline: bool | None = None) -> Any:
     """The tokenizer of a model, without its weights; a random model has that of the embedded one."""
-    name = _as_text(name)
-    with _naming(name):
-        folder = EMBEDDED if random_shortcut(name) is not None else folder_of(name, offline, silent)
+    with _naming(name) as text:
+        source = find_source(text, offline, silent)
+        folder = EMBEDDED if isinstance(source, str) else source
         return read_tokenizer(folder, read_config(folder))
 
 
-def _as_text(name: str | Path) -> str:
-    check_type("load", "name", name, str | Path, "a str or a Path")
-    return str(name) if str(name) else "''"
-
-
-def _random_checkpoint(
-    name: str, shortcut: str, progress: Progress, bytes_per_weight: float | None, ranks: Ranks | None
-) -> Checkpoint:
-    config = random_config(shortcut)
-    share = share_of(config, ranks)
-    tokenizer = read_tokenizer(EMBEDDED, config)  # that of the embedded model stands in
-    arrays = random_weights(config, progress, bytes_per_weight, share)
-    return _checkpoint(name, None, share.config, tokenizer, arrays, ranks)
-
-
-def _checkpoint(
-    name: str,
-    folder: Path | None,
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    arrays: dict[str, mx.array],
-    ranks: Ranks | None,
-) -> Checkpoint:
-    nbytes = sum(array.nbytes for array in arrays.values())
-    model = assemble(config, arrays)
-    model.ranks = ranks
-    return Checkpoint(name, folder, config, model, tokenizer, nbytes)
+def _check_adapters(folder: Path) -> None:
+    """Warn of an adapter beside a model; LoadError for an adapter alone."""
+    for name in ADAPTERS:
+        if not (folder / name).exists():
+            continue
+        if not (folder / CONFIG).exists():
+            raise LoadError(f"{name}: is a LoRA adapter without a model; {MERGE}, and give that folder")
+        warnings.warn(f"{folder / name}: a LoRA adapter is not applied; {MERGE}", stacklevel=3)
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Put the name of the model at the beginning of a LoadError."""
+def _naming(name: str | Path) -> Iterator[str]:
+    """The name of a model as text, which is put at the beginning of a LoadError."""
+    check_type("load", "name", name, str | Path, "a str or a Path")
+    text = str(name) or "''"
     try:
-        yield
+        yield text
     except LoadError as error:
-        raise LoadError(f"{name}: {error}") from error
+        raise LoadError(f"{text}: {error}") from error

@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils.tqdm import tqdm
 
-from ..errors import LoadError
-from ..progress import Progress
-from ..weights.memory import GIBIBYTE
-from .cache import set_current_snapshot
+from .errors import LoadError
+from .progress import Progress
+from .weights.memory import GIBIBYTE
 
 # What is downloaded: no code, and nothing pickled. Weights come last, so a snapshot with weights is complete.
 SETTINGS = re.compile(
@@ -52,79 +52,73 @@ def download(name: str, repository: Path, progress: Progress) -> Path:
                 "has no model.safetensors files on the hub; choose a repository with safetensors files"
             )
         _remove_unfinished(repository)
-        _check_disk(repository, _missing_bytes(snapshot, settings + weights))
+        size, free = _missing_bytes(snapshot, settings + weights), shutil.disk_usage(repository).free
+        if size > free:
+            room = f"{repository} has room for {free / GIBIBYTE:.1f} GiB"
+            raise LoadError(f"takes {size / GIBIBYTE:.1f} GiB, and {room}; {MAKE_ROOM}")
         for task, group in (("downloading settings", settings), ("downloading weights", weights)):
-            report = DownloadProgress(task, _missing_bytes(snapshot, group), progress)
-            report.run(
-                lambda group=group, report=report: snapshot_download(  # type: ignore[misc]
-                    name,
-                    revision=info.sha,
-                    allow_patterns=[file.rfilename for file in group],
-                    cache_dir=repository.parent,
-                    endpoint=endpoint,
-                    etag_timeout=REQUEST_TIMEOUT,
-                    tqdm_class=report.bar_class(),
-                )
+            _download_files(
+                task,
+                _missing_bytes(snapshot, group),
+                progress,
+                name,
+                revision=info.sha,
+                allow_patterns=[file.rfilename for file in group],
+                cache_dir=repository.parent,
+                endpoint=endpoint,
+                etag_timeout=REQUEST_TIMEOUT,
             )
             for file in group:
                 _check_content(snapshot / file.rfilename, file)
-        set_current_snapshot(repository, str(info.sha))
+        reference = repository / "refs/main"  # the newest commit: a reader sees the old one or this one
+        reference.parent.mkdir(exist_ok=True)
+        draft = reference.with_name(f"main.{os.getpid()}")
+        draft.write_text(str(info.sha))
+        draft.replace(reference)
     return snapshot
 
 
-class DownloadProgress:
-    """The progress of all files of one `snapshot_download`, which runs in threads of its own.
+def _download_files(task: str, total: int, progress: Progress, name: str, **options: Any) -> None:
+    """Call `snapshot_download` in another thread: here, it would finish its open files after Ctrl-C.
 
     An exception of `progress`, or Ctrl-C, ends the download: each thread stops at its next chunk of 10 MB.
     """
+    reported, stopped, lock = 0, threading.Event(), threading.Lock()
 
-    def __init__(self, task: str, total: int, progress: Progress):
-        self._task = task
-        self._total = total
-        self._progress = progress
-        self._done = 0
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
-
-    def run(self, work: Callable[[], object]) -> None:
-        """Call `work` in another thread: here, snapshot_download would finish its open files after Ctrl-C."""
-        pool = ThreadPoolExecutor(1)
-        try:
-            pool.submit(work).result()
-        except BaseException:
-            self._stopped.set()
-            raise
-        finally:
-            pool.shutdown(wait=False)
-
-    def bar_class(self) -> type[tqdm]:
-        """A progress bar that draws nothing; of the several that huggingface_hub makes, two count bytes."""
-        take = self._take
-
-        class Bar(tqdm):
-            def __init__(self, *args: Any, **options: Any):
-                super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
-                self.counts_bytes = options.get("unit") == "B"
-
-            def update(self, n: float | None = 1) -> None:
-                self.n += int(n or 0)
-                if self.counts_bytes:
-                    take(self.n)
-
-        return Bar
-
-    def _take(self, done: int) -> None:
+    def report(done: int) -> None:
         """Bytes received and bytes written are counted by two bars: the larger one is reported."""
-        with self._lock:
-            if done > self._done and not self._stopped.is_set():
-                self._done = done
+        nonlocal reported
+        with lock:
+            if stopped.is_set():
+                raise InterruptedError("the download was stopped")
+            if done > reported:
+                reported = done
                 try:
-                    self._progress(self._task, min(done, self._total), self._total)
+                    progress(task, min(done, total), total)
                 except BaseException:
-                    self._stopped.set()
+                    stopped.set()
                     raise
-        if self._stopped.is_set():
-            raise InterruptedError("the download was stopped")
+
+    class Bar(tqdm):
+        """Draws nothing; of the several that huggingface_hub makes, two count bytes."""
+
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
+            self.counts_bytes = options.get("unit") == "B"
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += int(n or 0)
+            if self.counts_bytes:
+                report(self.n)
+
+    pool = ThreadPoolExecutor(1)
+    try:
+        pool.submit(partial(snapshot_download, name, tqdm_class=Bar, **options)).result()
+    except BaseException:
+        stopped.set()
+        raise
+    finally:
+        pool.shutdown(wait=False)
 
 
 def _missing_bytes(snapshot: Path, files: list[Any]) -> int:
@@ -134,19 +128,12 @@ def _missing_bytes(snapshot: Path, files: list[Any]) -> int:
 def _remove_unfinished(repository: Path) -> None:
     """Delete the partial files of downloads that were killed: no later download resumes them."""
     repository.mkdir(parents=True, exist_ok=True)
-    for partial in repository.glob("blobs/*.*.incomplete"):
-        lock = repository.parent / ".locks" / repository.name / f"{partial.name.partition('.')[0]}.lock"
+    for unfinished in repository.glob("blobs/*.*.incomplete"):
+        lock = repository.parent / ".locks" / repository.name / f"{unfinished.name.partition('.')[0]}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         # A running download holds the lock. The mode lets other users of the group take it later.
         with suppress(Timeout), FileLock(lock, timeout=0, mode=0o664):
-            partial.unlink(missing_ok=True)
-
-
-def _check_disk(repository: Path, size: int) -> None:
-    free = shutil.disk_usage(repository).free
-    if size > free:
-        needed = f"takes {size / GIBIBYTE:.1f} GiB, and {repository} has room for {free / GIBIBYTE:.1f} GiB"
-        raise LoadError(f"{needed}; {MAKE_ROOM}")
+            unfinished.unlink(missing_ok=True)
 
 
 def _check_content(path: Path, file: Any) -> None:
