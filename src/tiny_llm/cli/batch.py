@@ -1,7 +1,6 @@
 """`tiny-llm batch` and `pdm run batch-main`: many questions at once, by continuous batching."""
 
 import argparse
-import sys
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -15,18 +14,18 @@ from ..errors import AnswerError, ArgumentError
 from ..generation.defaults import BATCH_MAX_SEQ_LEN, BATCH_PREFILL_STEP, BATCH_SIZE
 from ..generation.messages import RawText, build_messages
 from ..generation.result import Result
-from ..generation.text import answer_limit, encode_prompt
+from ..generation.text import encode_prompt
 from ..loading import LoadError
 from ..sampling.params import Sampling
-from . import arguments, summary
-from .backends import CourseBackend, OurBackend
+from . import arguments
+from .backends import CourseBackend, OurBackend, settings_line
 from .batch_file.cluster_options import add_cluster, refuse_cluster
 from .batch_output import EarlierAnswers, as_record, check_output, write_line
 from .build_backend import build_tiny_llm_backend, check_raw
-from .exit_codes import Failure, Refusal, naming_flags, optional_packages, print_stderr
+from .exit_codes import Failure, Refusal, naming_flags, optional_packages
 from .loaders import LOADERS
 from .output_files import output_file, print_json
-from .progress import ProgressBar, dimmed
+from .progress import ProgressBar, print_dimmed
 from .prompts import BUILT_IN, FLAG, Question, is_batch_file, read_questions, refuse_lines
 
 DESCRIPTION = """Answers the questions in a file, or sixteen built-in ones, by continuous batching: up to
@@ -165,9 +164,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report if options.output else {**report, "answers": answers}, indent=2)
     else:
-        print_stderr(
-            dimmed(f"{totals_line(report)}\n{summary.settings_line(backend.description)}", sys.stderr)
-        )
+        print_dimmed(f"{totals_line(report)}\n{settings_line(backend.description)}")
     if failure is not None:
         first = next(answer["line"] for answer in answers if "error" in answer)
         missing = len(answers) - len(complete)
@@ -200,8 +197,7 @@ def render_prompts(
     prompts, wrong = [], []
     for question in questions:
         try:
-            prompt = render_prompt(question, options, backend)
-            prompts.append(encode_question(question, prompt, backend, longest))
+            prompts.append(encode_question(question, options, backend, longest))
         except ArgumentError as error:
             if options.input is None:  # the built-in questions are short
                 flag = "--max-seq-len" if error.argument == "max_seq_len" else "--system"
@@ -217,29 +213,23 @@ def render_prompts(
     return prompts
 
 
-def render_prompt(question: Question, options: argparse.Namespace, backend: OurBackend) -> str:
+def encode_question(
+    question: Question, options: argparse.Namespace, backend: OurBackend, longest: int
+) -> list[int]:
+    """The ids of the prompt of a question; a prompt, or a max_tokens, that does not fit is refused."""
     if options.raw and question.prompt is not None:
-        return RawText(question.prompt)
-    conversation = question.messages or build_messages(options.system, [], question.prompt or "")
-    return backend.render(conversation, options.enable_thinking)
-
-
-def encode_question(question: Question, prompt: str, backend: OurBackend, longest: int) -> list[int]:
-    """The ids of a prompt; a prompt, or a max_tokens, that does not fit is refused."""
-    ids = encode_prompt("batch", [backend.model], backend.tokenizer, prompt)
-    length = len(ids)
-    if length >= longest:
-        raise ArgumentError(
-            "batch", "max_seq_len", f"{length} tokens", f"fewer than --max-seq-len, {longest}"
-        )
-    room = answer_limit([], length, None, longest)
+        prompt: str = RawText(question.prompt)
+    else:
+        conversation = question.messages or build_messages(options.system, [], question.prompt or "")
+        prompt = backend.render(conversation, options.enable_thinking)
+    ids = encode_prompt("", [backend.model], backend.tokenizer, prompt)
+    if len(ids) >= longest:
+        expected = f"fewer than --max-seq-len, {longest}"
+        raise ArgumentError("", "max_seq_len", f"{len(ids)} tokens", expected)
+    room = longest - len(ids)
     if question.max_tokens is not None and question.max_tokens > room:
-        raise ArgumentError(
-            "batch",
-            "max_tokens",
-            question.max_tokens,
-            f"at most {room}: --max-seq-len, {longest}, minus {length} of the prompt",
-        )
+        expected = f"at most {room}: --max-seq-len, {longest}, minus {len(ids)} of the prompt"
+        raise ArgumentError("", "max_tokens", question.max_tokens, expected)
     return ids
 
 

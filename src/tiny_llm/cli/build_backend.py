@@ -1,6 +1,7 @@
 """From parsed options to a backend: refuse contradictions, choose device and type, load the model."""
 
 import argparse
+from dataclasses import fields
 from typing import Any
 
 import mlx.core as mx
@@ -35,22 +36,12 @@ def read_sampling(options: argparse.Namespace) -> Sampling:
             if getattr(options, name) is not None:
                 raise Refusal(f"{flag(name)}: needs a --sampler-temp above 0: at 0 nothing is sampled")
     with naming_flags("stop", "min_tokens"):
-        sampling = Sampling(
-            options.sampler_temp,
-            options.sampler_top_p,
-            options.sampler_top_k,
-            options.sampler_min_p,
-            options.seed,
-            repetition_penalty=options.repetition_penalty,
-            presence_penalty=options.presence_penalty,
-            frequency_penalty=options.frequency_penalty,
-            max_tokens=options.max_tokens,
-            min_tokens=options.min_tokens,
-            stop=options.stop,
-            ignore_eos=options.ignore_eos,
-        )
+        known = {field.name for field in fields(Sampling)}
+        given = {name.removeprefix("sampler_"): value for name, value in vars(options).items()}
+        sampling = Sampling(**{name: value for name, value in given.items() if name in known})
     for name in LOGITS_FLAGS:
-        if getattr(options, name) and drafts_in_the_course(options):
+        # The loop of the course that speculates is for plain logits.
+        if getattr(options, name) and options.loader is not None and options.draft_model is not None:
             raise Refusal(f"{flag(name)}: cannot be combined with --loader and --draft-model")
         # mlx-lm gives its processors a part of the prompt only, so lengths and counts would be wrong.
         if getattr(options, name) and options.solution == "mlx" and name != "repetition_penalty":
@@ -83,17 +74,11 @@ def read_grammar(options: argparse.Namespace) -> Grammar | None:
         raise Refusal(f"{flag(given)}: {options.json_schema}: {error.strerror}") from error
 
 
-def drafts_in_the_course(options: argparse.Namespace) -> bool:
-    """Whether the loop of week 3 speculates, which is for plain logits."""
-    return options.loader is not None and options.draft_model is not None
-
-
 def check_raw(options: argparse.Namespace) -> None:
     """Refuse options that have no effect with --raw."""
-    if options.raw and options.system != SYSTEM:
-        raise Refusal("--system: has no effect with --raw, which uses no chat template")
-    if options.raw and options.enable_thinking:
-        raise Refusal("--enable-thinking: has no effect with --raw, which uses no chat template")
+    for name, neutral in (("system", SYSTEM), ("enable_thinking", False)):
+        if options.raw and getattr(options, name) != neutral:
+            raise Refusal(f"{flag(name)}: has no effect with --raw, which uses no chat template")
 
 
 def flash_flag(enabled: bool) -> str:
@@ -115,7 +100,6 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
         raise Refusal(
             f"--draft-model: needs a KV cache, from which rejected tokens are removed: use {WITH_CACHE}"
         )
-    check_flash(loader, options.enable_flash_attn)
     device = choose_device(options.device)
     flash = choose_flash(loader, options.enable_flash_attn)
     check_kernels()
@@ -134,14 +118,8 @@ def build_tiny_llm_backend(options: argparse.Namespace, progress: Progress) -> O
             week=loader.week,
             **flash_argument(flash),
         )
-    description = describe(options.model, options.solution, device, dtype) | {
-        "loader": options.loader,
-        "flash_attention": flash,
-        "draft_model": options.draft_model,
-    }
-    if options.loader is not None:
-        return CourseBackend(llm, description)
-    return EngineBackend(llm, description)
+    description = describe(options, device, dtype, flash)
+    return (EngineBackend if options.loader is None else CourseBackend)(llm, description)
 
 
 def group_of(options: argparse.Namespace, refusal: str | None = None) -> Group | None:
@@ -160,7 +138,7 @@ def build_mlx_lm_backend(options: argparse.Namespace, progress: Progress) -> Mlx
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device, mlx_lm=True)
     checkpoint = load(options.model, offline=options.offline, progress=progress)
-    return MlxLmBackend(checkpoint, dtype, describe(options.model, options.solution, device, dtype), progress)
+    return MlxLmBackend(checkpoint, dtype, describe(options, device, dtype), progress)
 
 
 def refuse_with_mlx_lm(options: argparse.Namespace, *names: str) -> None:
@@ -182,30 +160,25 @@ def flash_argument(flash: AttentionChoice | None) -> dict[str, Any]:
 
 
 def choose_flash(loader: Stage, requested: bool | None) -> AttentionChoice | None:
-    """By default that of MLX's default device; None if the stage has only one kind of attention."""
-    check_flash(loader, requested)
-    if not loader.has_flash_switch:
-        return None
-    return default_attention() if requested is None else requested
+    """By default that of MLX's default device; None if the stage has only one kind, and refuses the flag."""
+    if loader.has_flash_switch:
+        return default_attention() if requested is None else requested
+    if requested is not None:
+        kinds = f"{loader.name} has one kind of attention; the flag is for {WITH_FLASH_SWITCH}"
+        raise Refusal(f"{flash_flag(requested)}: {kinds}")
+    return None
 
 
-def check_flash(loader: Stage, requested: bool | None) -> None:
-    """Refuse the flag for a stage that has only one kind of attention."""
-    if requested is not None and not loader.has_flash_switch:
-        raise Refusal(
-            f"{flash_flag(requested)}: {loader.name} has one kind of attention; "
-            f"the flag is for {WITH_FLASH_SWITCH}"
-        )
-
-
-def describe(model: str, solution: str, device: str, dtype: mx.Dtype) -> dict[str, Any]:
+def describe(
+    options: argparse.Namespace, device: str, dtype: mx.Dtype, flash: AttentionChoice | None = None
+) -> dict[str, Any]:
     """The fields of the JSON output that describe a backend."""
     return {
-        "model": model,
-        "solution": solution,
-        "loader": None,
-        "flash_attention": None,
-        "draft_model": None,
+        "model": options.model,
+        "solution": options.solution,
+        "loader": options.loader,
+        "flash_attention": flash,
+        "draft_model": getattr(options, "draft_model", None),
         "device": device,
         "dtype": dtype_name(dtype),
     }

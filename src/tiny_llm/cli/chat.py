@@ -9,13 +9,13 @@ from itertools import chain
 from ..chat.conversation import Conversation
 from ..errors import RefusedArgument
 from ..loading import LoadError
-from . import arguments, prompts, summary
-from .backends import Answer, Backend
+from . import arguments, prompts
+from .backends import Answer, Backend, answer_fields, settings_line, statistics_line
 from .build_backend import build_backend, read_sampling
-from .exit_codes import Refusal, print_stderr
+from .exit_codes import Refusal
 from .generate import PREPARING, naming_source, start_generation
 from .output_files import print_json
-from .progress import ProgressBar, dimmed, is_terminal
+from .progress import ProgressBar, is_terminal, print_dimmed
 from .prompts import InvalidLine, check_text
 
 DESCRIPTION = """Talk to a model. Ctrl-C stops an answer and keeps the conversation, Ctrl-D leaves, the arrow
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not options.json
     if interactive:
         enable_line_editing()
-        print(f"{summary.settings_line(backend.description)}. /help lists the commands, Ctrl-D leaves.")
+        print(f"{settings_line(backend.description)}. /help lists the commands, Ctrl-D leaves.")
     while (line := read_line(interactive)) is not None:
         match line.strip():
             case "":
@@ -153,7 +153,7 @@ class Chat:
     def _report(self, question: str, text: str, dropped: int, generation: Answer | None) -> None:
         """Print what follows an answer; `generation` is None for one that was stopped."""
         if self._options.json and generation is not None:
-            numbers = summary.fields(generation)
+            numbers = answer_fields(generation)
             print_json({"prompt": question, "text": text, "dropped_turns": dropped, **numbers})
             return
         if generation is not None:
@@ -164,7 +164,7 @@ class Chat:
                 f"dropped the oldest {turns}: the context of {self._backend.context} tokens was full"
             )
         if generation is not None:
-            print_dimmed(summary.statistics_line(generation))
+            print_dimmed(statistics_line(generation))
 
 
 def read_prompt(line: str) -> str:
@@ -199,8 +199,3 @@ def enable_line_editing() -> None:
     """Let the arrow keys edit the line and recall earlier ones, if Python was built with readline."""
     with suppress(ImportError):
         import readline  # noqa: F401 - importing it changes `input`
-
-
-def print_dimmed(text: str) -> None:
-    """Print on standard error, dimmed on a terminal."""
-    print_stderr(dimmed(text, sys.stderr))

@@ -1,7 +1,6 @@
 """`tiny-llm generate` and `pdm run main`: answer one question."""
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -10,12 +9,12 @@ from ..generation.messages import RawText, build_messages
 from ..loading.progress import Progress
 from ..sampling.grammar import Grammar
 from ..sampling.params import Sampling
-from . import arguments, summary
-from .backends import Answer, Backend
+from . import arguments
+from .backends import Answer, Backend, answer_fields, settings_line, statistics_line
 from .build_backend import build_backend, check_raw, read_grammar, read_sampling
-from .exit_codes import Refusal, flag, naming_flags, print_stderr
+from .exit_codes import Refusal, flag, naming_flags
 from .output_files import print_json
-from .progress import ProgressBar, dimmed
+from .progress import ProgressBar, print_dimmed
 from .prompts import read_all
 
 DESCRIPTION = """Answers one question. By default the small built-in model answers, without a network. The
@@ -65,13 +64,12 @@ def run(options: argparse.Namespace) -> int:
             **backend.description,
             "prompt": question,
             "text": first,
-            **summary.fields(generation),
+            **answer_fields(generation),
         }
         print_json(record, indent=2)
         return 0
     print_stream(first, generation)
-    report = f"{summary.statistics_line(generation)}\n{summary.settings_line(backend.description)}"
-    print_stderr(dimmed(report, sys.stderr))
+    print_dimmed(f"{statistics_line(generation)}\n{settings_line(backend.description)}")
     return 0
 
 

@@ -20,6 +20,7 @@ import mlx.core as mx
 from ..generation.sequence import next_logits
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache, must_compile
+from .exit_codes import print_stderr
 
 PATIENCE = 0.5  # seconds before a bar appears, so that short tasks do not flicker
 PLAIN_PATIENCE = 1.0  # seconds before the first plain line
@@ -136,6 +137,11 @@ class ProgressBar:
 def is_terminal(stream: TextIO) -> bool:
     """Whether `stream` is a terminal that can redraw its line."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def print_dimmed(text: str) -> None:
+    """Print on standard error, dimmed on a terminal."""
+    print_stderr(dimmed(text, sys.stderr))
 
 
 def dimmed(text: str, stream: TextIO) -> str:

@@ -8,8 +8,8 @@ from ..generation.defaults import prefill_chunk
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import count_kernels, kernel_cache
 from ..sampling.params import Sampling
-from . import arguments, summary
-from .backends import Backend
+from . import arguments
+from .backends import Backend, settings_line
 from .build_backend import build_backend
 from .output_files import print_json
 from .progress import ProgressBar
@@ -64,7 +64,7 @@ def long_prompt(backend: Backend) -> str:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    return f"{summary.settings_line(report)}: {report['seconds']:.1f} s\n{cache_line(report)}"
+    return f"{settings_line(report)}: {report['seconds']:.1f} s\n{cache_line(report)}"
 
 
 def cache_line(report: dict[str, Any]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from tiny_llm.cli import arguments, summary
+from tiny_llm.cli import arguments
+from tiny_llm.cli.backends import ATTENTION, settings_line
 from tiny_llm.cli.build_backend import (
     build_stage,
     choose_flash,
@@ -138,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
                 )
         mx.reset_peak_memory()
         runs = measure(backends, requests, options.warmup, lambda i, n: progress("measuring", i, n))
-    description = describe(name, options.solution, device, dtype)
+    description = describe(options, device, dtype) | {"model": name}
     if options.solution != "mlx":
         description["loader"] = options.loader or DEFAULT_LOADER
         if not options.compare:  # which measures both
@@ -149,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
         **options.origin(),
         "installation": check_installation(),
         **description,
-        "setting": summary.settings_line(description),
+        "setting": settings_line(description),
         "sizes": asdict(sizes),
         "seed": options.seed,
         "warmup": options.warmup,
@@ -256,7 +257,7 @@ def make_backends(
     both = options.compare is not None and loader.has_flash_switch
     backends = []
     for flash in (True, False) if both else (choose_flash(loader, options.enable_flash_attn),):
-        name = options.loader if flash is None else summary.ATTENTION[flash]
+        name = options.loader if flash is None else ATTENTION[flash]
         backends.append(tiny_llm_backend(name, build_stage(checkpoint, loader, flash, dtype)))
     if options.compare == "mlx":
         backends.append(mlx_lm_backend(MLX_LM, mlx_lm_model(checkpoint.mlx_model, dtype, progress)))
