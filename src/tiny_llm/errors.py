@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any, Self
 
+MAX_MESSAGE_CHARS = 600  # characters of a LoadError; names in a hostile file may be very long
+
 
 class TinyLlmError(Exception):
     """Base class of the library's errors; those of Python, MLX and the system are not derived from it."""
@@ -177,6 +179,18 @@ class OutOfMemoryError(TinyLlmError, MemoryError):
             f"{self.problem}. A shorter prompt or answer, a smaller batch, a smaller model or a 16-bit dtype "
             "needs less"
         )
+
+
+class LoadError(TinyLlmError):
+    """A model cannot be loaded. The text is one sentence: what is wrong, and what to do."""
+
+    def __init__(self, sentence: str):
+        printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence[:MAX_MESSAGE_CHARS])
+        super().__init__(printable + "…" * (len(sentence) > MAX_MESSAGE_CHARS))
+
+
+class NoChatTemplate(LoadError):
+    """The model has no chat template."""
 
 
 @contextmanager

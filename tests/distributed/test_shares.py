@@ -8,8 +8,8 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
+from tiny_llm.errors import LoadError
 from tiny_llm.loading.config import ModelConfig, Quantization
-from tiny_llm.loading.errors import LoadError
 from tiny_llm.loading.weights.header import read_header
 from tiny_llm.loading.weights.layout import layout
 from tiny_llm.loading.weights.random_model import random_config

@@ -10,8 +10,8 @@ import pytest
 import tokenizers
 
 from tiny_llm.loading import LoadError, load
+from tiny_llm.loading.tokenizer.read_tokenizer import WORDS
 from tiny_llm.loading.tokenizer.tokenizer import Tokenizer
-from tiny_llm.loading.tokenizer.tokenizer_format import WORDS
 
 from .damage import Case, Damage, assert_refused, content, each, field
 from .folders import small_tokenizer, write_json

@@ -14,7 +14,7 @@ from ..chat.session import SessionEngine
 from ..engine import EngineRequest
 from ..engine.batch import make_requests, starter
 from ..engine.stream import Stream
-from ..errors import AnswerError, calling
+from ..errors import AnswerError, NoChatTemplate, calling
 from ..generate import stream_generate
 from ..generation.batching import run_batch
 from ..generation.defaults import MAX_TOKENS
@@ -25,7 +25,6 @@ from ..generation.options import FORMAT
 from ..generation.request import Request
 from ..generation.result import Result
 from ..generation.text import encode_prompt
-from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache
 from ..sampling.grammar import Grammar

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..engine import Engine, EngineRequest
+from ..errors import NoChatTemplate
 from ..llm import LLM
-from ..loading.errors import NoChatTemplate
 from ..loading.progress import Progress
 from ..sampling.params import Sampling
 from ..sampling.ranges import Range

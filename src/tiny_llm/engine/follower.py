@@ -11,9 +11,8 @@ import mlx.core as mx
 from ..distributed.connection import LeaderConnection
 from ..distributed.launch import divide_threads, free_port, join
 from ..distributed.messages import Frame, Kind, json_frame
-from ..errors import RankLost
+from ..errors import LoadError, RankLost
 from ..generation.loaded import load_for_answers
-from ..loading.errors import LoadError
 from ..runtime.device import on_device
 from ..runtime.version import version
 from .dense import DenseRunner

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.types import check_type
+from ..errors import LoadError
 from ..runtime.ranks import Division, Ranks
 from .config import NAME as CONFIG
 from .config import ModelConfig, read_config
-from .errors import LoadError
 from .find import EMBEDDED, find_source
 from .progress import Progress, silent
 from .tokenizer.read_tokenizer import read_tokenizer

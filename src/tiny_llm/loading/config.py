@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, LoadError
 from ..models.names import FAMILIES
 from ..ops.rope_scaling import MAX_POSITIONS, ORIGINAL, Yarn, read_rope_scaling
-from .errors import LoadError
 from .files import Fields, read_object, require_file
 
 NAME = "config.json"

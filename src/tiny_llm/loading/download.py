@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils.tqdm import tqdm
 
-from .errors import LoadError
+from ..errors import LoadError
 from .progress import Progress
 from .weights.memory import GIBIBYTE
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .errors import LoadError
+from ..errors import LoadError
 
 MEBIBYTE = 2**20
 POINTER = b"version https://git-lfs"

@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
+from ..errors import LoadError
 from ..models.names import SHORTCUTS, shortcut_name_to_full_name
-from .errors import LoadError
 from .files import find_file
 from .progress import Progress
 from .weights.read import shard_names

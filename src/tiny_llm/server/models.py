@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from ..engine import EngineRequest, EngineStatistics, Event, Timings
-from ..loading.errors import LoadError
+from ..errors import LoadError
 from .errors import ApiError
 
 PROBE = [{"role": "user", "content": "?"}]

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...checks.types import kind
-from ...errors import ArgumentError, ArgumentTypeError
+from ...errors import ArgumentError, ArgumentTypeError, LoadError
 from ...runtime.worker_process import WorkerProcess, WorkerStopped
-from ..errors import LoadError
 
 MAX_TEXT_CHARS = 2**20  # characters
 

@@ -7,13 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from ...checks.types import check_type, kind
-from ...errors import ArgumentError, ArgumentTypeError
-from ..errors import LoadError, NoChatTemplate
+from ...errors import ArgumentError, ArgumentTypeError, LoadError, NoChatTemplate
 from .chat_template import ChatTemplate
-from .tokenizer_format import META, NAME
 
 if TYPE_CHECKING:
     import tokenizers
@@ -26,8 +24,10 @@ def _byte_characters() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
+NAME = "tokenizer.json"
 BYTES = _byte_characters()
-BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece
+META = "\u2581"  # a space, in the vocabularies of SentencePiece
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece, for a byte that no token has
 LONG_TEXT = 10_000  # characters, which take about 20 ms to encode
 
 
@@ -41,16 +41,6 @@ def guarded(failure: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise LoadError(f"{NAME}: {failure} ({error}); the file is damaged") from error
-
-
-def _check_messages(messages: object) -> None:
-    """Check for a sequence of mappings, such as dicts with role and content."""
-    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        raise ArgumentTypeError("apply_chat_template", "messages", kind(messages), "a list of messages")
-    for index, message in enumerate(messages):
-        check_type(
-            "apply_chat_template", f"messages[{index}]", message, Mapping, "a dict with role and content"
-        )
 
 
 class Detokenizer:
@@ -150,28 +140,6 @@ class Tokenizer:
         """Every token and its id."""
         return self._tokenizer.get_vocab()
 
-    @overload
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tokenize: Literal[False] = ...,
-        add_generation_prompt: bool = ...,
-        enable_thinking: bool = ...,
-        tools: Sequence[Mapping[str, Any]] | None = ...,
-    ) -> str: ...
-
-    @overload
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tokenize: Literal[True],
-        add_generation_prompt: bool = ...,
-        enable_thinking: bool = ...,
-        tools: Sequence[Mapping[str, Any]] | None = ...,
-    ) -> list[int]: ...
-
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -180,12 +148,16 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         enable_thinking: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> str | list[int]:
+    ) -> Any:
         """The prompt that the chat template makes of messages, as text or, with `tokenize`, as ids.
 
         `tools` describes functions to call.
         """
-        _check_messages(messages)
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise ArgumentTypeError("apply_chat_template", "messages", kind(messages), "a list of messages")
+        for index, message in enumerate(messages):
+            place = f"messages[{index}]"
+            check_type("apply_chat_template", place, message, Mapping, "a dict with role and content")
         check_type("apply_chat_template", "tokenize", tokenize, bool, "a bool")
         if self._template is None:
             raise NoChatTemplate(

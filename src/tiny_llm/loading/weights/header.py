@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import LoadError
+from ...errors import LoadError
 from ..files import check_beginning, parse_object
 
 MAX_HEADER_BYTES = 2**24  # bytes; models of hundreds of layers need less than a tenth

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ...errors import LoadError
 from ...models.names import FAMILIES
 from ..config import ModelConfig, Quantization
-from ..errors import LoadError
 from .header import TensorEntry
 
 FLOATS = ("BF16", "F16", "F32")

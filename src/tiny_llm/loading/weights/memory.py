@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from ..errors import LoadError
+from ...errors import LoadError
 
 GIBIBYTE = 2**30
 # Version 2 (no name) and version 1 of control groups: the folder of the groups, the file with the limit,

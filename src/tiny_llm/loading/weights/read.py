@@ -14,9 +14,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from ...errors import LoadError
 from ...runtime.extension import cpu_kernels
 from ..config import ModelConfig
-from ..errors import LoadError
 from ..files import MEBIBYTE, find_file, read_object, require_file
 from ..progress import Progress
 from .header import TensorEntry, read_header

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ...errors import LoadError
 from ...runtime.ranks import Ranks
 from ..config import ModelConfig
-from ..errors import LoadError
 from .layout import Matrix, layout, quantization_for
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...loading.errors import LoadError
+from ...errors import LoadError
 from ..errors import ApiError, bad_value, unsupported
 from ..models import ServedModel
 from ..settings import Settings
