@@ -159,6 +159,6 @@ def test_task_3_model_refuses_unsupported_arguments():
         Qwen2ModelWeek1(weights)(mx.zeros(5, mx.int32))
     with pytest.raises(ValueError, match="dtype: got"):
         Qwen2ModelWeek1(weights, dtype=mx.int32)
-    weights.args.rope_scaling = {"rope_type": "llama3", "factor": 4.0}
-    with pytest.raises(ValueError, match="rope_scaling: rope_type: got 'llama3'"):
+    weights.args.rope_scaling = {"rope_type": "longrope", "factor": 4.0}
+    with pytest.raises(ValueError, match="rope_scaling: rope_type: got 'longrope'"):
         Qwen2ModelWeek1(weights)

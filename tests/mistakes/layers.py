@@ -221,8 +221,8 @@ MISTAKES: Table = {
         Mistake(
             "every layer has the weights of the first",
             MODEL,
-            "[self._make_block(layer, block_options) for layer in body.layers]",
-            "[self._make_block(body.layers[0], block_options) for layer in body.layers]",
+            "[self._make_block(layer, options) for layer in body.layers]",
+            "[self._make_block(body.layers[0], options) for layer in body.layers]",
             "test_task_3_model_scores_the_next_token",
         ),
     ),
