@@ -53,10 +53,10 @@ def models() -> nodes.table:
 
 
 def formats() -> nodes.table:
-    from tiny_llm.loading.config import BITS, GROUP_SIZES
+    from tiny_llm.loading.config import GROUP_SIZES, WIDTHS
 
     rows = [
-        ["bits of a weight", ", ".join(map(str, BITS))],
+        ["bits of a weight", ", ".join(map(str, WIDTHS))],
         ["size of a quantization group", ", ".join(map(str, GROUP_SIZES))],
     ]
     return table(["quantized weights", "supported"], rows)

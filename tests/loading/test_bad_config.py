@@ -80,12 +80,12 @@ FIELDS = [
     ("eos_token_id", "<|end|>", "got '<|end|>', expected a token id or a list"),
     ("eos_token_id", [-1], r"got \[-1\], expected a token id or a list"),
     ("quantization", 4, "got 4, expected an object"),
-    ("quantization", PACKED | {"bits": 3}, "bits: got 3, expected 4 or 8"),
+    ("quantization", PACKED | {"bits": 7}, "bits: got 7, expected 2 or 3 or 4 or 5 or 6 or 8"),
     ("quantization", PACKED | {"group_size": 16}, "group_size: got 16, expected 32 or 64 or 128"),
     ("quantization", {"bits": 4}, "group_size: got nothing, expected 32 or 64 or 128"),
     ("quantization", PACKED | {"mode": "mxfp4"}, "mode: got 'mxfp4', expected 'affine'"),
-    ("quantization", PACKED | {"lm_head": {"bits": 6}}, "lm_head: bits: got 6, expected 4 or 8"),
-    ("quantization", PACKED | {"x": {"group_size": None, "bits": 3}}, "x: bits: got 3, expected 4 or 8"),
+    ("quantization", PACKED | {"lm_head": {"bits": 1}}, "lm_head: bits: got 1, expected 2 or 3"),
+    ("quantization", PACKED | {"x": {"group_size": None, "bits": 16}}, "x: bits: got 16, expected 2 or 3"),
 ]
 
 

@@ -35,6 +35,10 @@ def their_logits(folder) -> mx.array:
     [
         {"bits": 4},
         {"bits": 8, "group_size": 32, "tied": False},
+        {"bits": 2},
+        {"bits": 3, "group_size": 32},
+        {"bits": 5, "tied": False},
+        {"bits": 6, "group_size": 128, "intermediate_size": 256},
         {"bits": 4, "group_size": 128, "intermediate_size": 256, "scale_dtype": mx.float32},
         {"bits": None, "scale_dtype": mx.bfloat16},
         {"bits": None, "scale_dtype": mx.float16, "tied": False},

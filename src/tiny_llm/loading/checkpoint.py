@@ -79,10 +79,11 @@ def load(
             tokenizer = read_tokenizer(folder, config)
             share = share_of(config, ranks)
             arrays = load_weights(config, tensors, report, bytes_per_weight, share)
-    model = assemble(share.config, arrays)
+    config = share.config.in_memory
+    model = assemble(config, arrays)
     model.ranks = ranks
     nbytes = sum(array.nbytes for array in arrays.values())
-    return Checkpoint(text, folder, share.config, model, tokenizer, nbytes)
+    return Checkpoint(text, folder, config, model, tokenizer, nbytes)
 
 
 def check_ranks(

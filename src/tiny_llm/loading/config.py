@@ -1,7 +1,7 @@
 """config.json, checked: the sizes and options of a model, each within what can run here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from ..ops.rope_scaling import MAX_POSITIONS, ORIGINAL, Yarn, read_rope_scaling
 from .files import Fields, read_object, require_file
 
 NAME = "config.json"
-BITS = (4, 8)
+# Bits of a weight in a file, and in memory: kernels have 4 and 8, which hold all numbers of fewer.
+WIDTHS = {2: 4, 3: 4, 4: 4, 5: 8, 6: 8, 8: 8}
 GROUP_SIZES = (32, 64, 128)
 MLX_DEFAULTS = {"group_size": 64, "bits": 4}
 
@@ -55,6 +56,11 @@ class Quantization:
     group_size: int
     bits: int
 
+    @property
+    def in_memory(self) -> "Quantization":
+        """The format that its numbers are kept in."""
+        return Quantization(self.group_size, WIDTHS[self.bits])
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -77,6 +83,16 @@ class ModelConfig:
     # Exceptions, by the name of a matrix such as "model.layers.0.self_attn.q_proj"; None means dense.
     quantization_overrides: Mapping[str, Quantization | None] = field(default_factory=dict)
     end_tokens: tuple[int, ...] = ()
+
+    @property
+    def in_memory(self) -> "ModelConfig":
+        """With the formats that matrices are kept in."""
+        others = self.quantization_overrides.items()
+        return replace(
+            self,
+            quantization=self.quantization and self.quantization.in_memory,
+            quantization_overrides={name: packing and packing.in_memory for name, packing in others},
+        )
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -192,5 +208,5 @@ def _with_defaults(given: Fields) -> Fields:
 def _format(given: Fields) -> Quantization:
     if given.get("mode", "affine") != "affine":
         raise given.error("mode", "'affine'")
-    bits = given.choice("bits", BITS)
+    bits = given.choice("bits", tuple(WIDTHS))
     return Quantization(given.choice("group_size", GROUP_SIZES), bits)

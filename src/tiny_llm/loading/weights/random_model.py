@@ -8,7 +8,7 @@ import mlx.core as mx
 from ...ops.rope_scaling import ORIGINAL
 from ..config import ModelConfig, Quantization
 from ..progress import Progress
-from .layout import Matrix, Vector, layout
+from .layout import Matrix, layout
 from .memory import check_memory
 from .read import copy_to_weight_memory
 from .share import WeightShare, whole_model
@@ -77,7 +77,10 @@ def random_weights(
     numbers = RandomWords(seed=0)
     made: dict[str, mx.array] = {}
     for name, part in layout(config).items():
-        some = _matrix(part, numbers) if isinstance(part, Matrix) else _vector(part)
+        if isinstance(part, Matrix):
+            some = _matrix(part, numbers)
+        else:
+            some = {"weight": mx.ones(part.size, mx.bfloat16)}
         if name in share.parts:
             made |= {f"{name}.{which}": array for which, array in some.items()}
     for name, array in made.items():
@@ -93,17 +96,12 @@ def random_weights(
     return arrays
 
 
-def _vector(part: Vector) -> dict[str, mx.array]:
-    return {"weight": mx.ones(part.size, mx.bfloat16)}
-
-
 def _matrix(part: Matrix, numbers: "RandomWords") -> dict[str, mx.array]:
     """Weights around 0 that keep the size of a vector roughly the same."""
     groups = (part.outputs, part.inputs // PACKING.group_size)
     levels = 2**PACKING.bits
-    step = (
-        part.inputs * (levels**2 - 1) / 12
-    ) ** -0.5  # the variance of uniform integers below n is (n * n - 1) / 12
+    # The variance of uniform integers below n is (n * n - 1) / 12.
+    step = (part.inputs * (levels**2 - 1) / 12) ** -0.5
     arrays = {
         "weight": numbers.take(part.outputs, part.inputs * PACKING.bits // 32),
         "scales": mx.full(groups, step, mx.bfloat16),

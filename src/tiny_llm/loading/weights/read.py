@@ -16,13 +16,14 @@ import mlx.core as mx
 
 from ...errors import LoadError
 from ...runtime.extension import cpu_kernels
-from ..config import ModelConfig
+from ..config import ModelConfig, Quantization
 from ..files import MEBIBYTE, find_file, read_object, require_file
 from ..progress import Progress
 from .header import TensorEntry, read_header
-from .layout import check_tensors
+from .layout import check_tensors, quantization_for
 from .memory import check_memory
 from .share import Slice, WeightShare, whole_model
+from .widen import widen
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -90,14 +91,15 @@ def load_weights(
     share = share or whole_model(config)
     needed = [name for name in check_tensors(config, tensors) if name.rpartition(".")[0] in share.parts]
     slices = {name: share.slice_of(name, tensors[name].shape) for name in needed}
-    total = sum(_sliced_bytes(tensors[name], slices[name]) for name in needed)
+    narrow = {name: packing for name in needed if (packing := _narrow(config, name, tensors[name]))}
+    total = sum(_bytes_in_memory(tensors[name], slices[name], narrow.get(name)) for name in needed)
     check_memory(share.weights(config), total, bytes_per_weight)
     order = sorted(needed, key=lambda name: (tensors[name].file, tensors[name].begin))
     arrays: dict[str, mx.array] = {}
     done = reported = 0
     progress("loading weights", 0, total)
     try:
-        for name, array in read_arrays({name: tensors[name] for name in order}, slices):
+        for name, array in read_arrays({name: tensors[name] for name in order}, slices, narrow):
             arrays[name] = array
             done += array.nbytes
             if done == total or done - reported >= REPORT:
@@ -109,10 +111,12 @@ def load_weights(
 
 
 def read_arrays(
-    tensors: Mapping[str, TensorEntry], slices: Mapping[str, Slice | None]
+    tensors: Mapping[str, TensorEntry],
+    slices: Mapping[str, Slice | None],
+    narrow: Mapping[str, Quantization],
 ) -> Iterator[tuple[str, mx.array]]:
     """The arrays of `tensors`, in their order, each read straight to its final memory: no byte is held twice,
-    but those of one slice.
+    but those of one slice, and of one of the `narrow` matrices, which are widened.
 
     Each array that is not packed words has an allocation of its own, because it may be converted and dropped.
     For scales and biases that means small pages: the huge ones of the words gain most (benches/LOG.md, M5).
@@ -128,28 +132,43 @@ def read_arrays(
             if part is not None:
                 with tensor.file.open("rb") as opened:
                     array = read_slice(opened.fileno(), tensor, part)
+            if name in narrow:
+                array = widen(array, narrow[name])
             mx.eval(array)
             yield name, array
         return
     words = native.WeightMemory(
-        [_sliced_bytes(tensor, slices[name]) for name, tensor in tensors.items() if tensor.dtype == WORDS]
+        [
+            _bytes_in_memory(tensor, slices[name], narrow.get(name))
+            for name, tensor in tensors.items()
+            if tensor.dtype == WORDS
+        ]
     )
     with ExitStack() as stack:
         files = {path: stack.enter_context(path.open("rb")) for path in paths}
         for name, tensor in tensors.items():
             part, file = slices[name], files[tensor.file].fileno()
-            size = _sliced_bytes(tensor, part)
-            memory = words if tensor.dtype == WORDS else native.WeightMemory([size])
-            if part is None:
+            memory = words if tensor.dtype == WORDS else native.WeightMemory([_bytes_in_memory(tensor, part)])
+            if name in narrow:
+                some = read_slice(file, tensor, part or Slice(0, 0, tensor.shape[0], tensor.shape[0]))
+                yield name, memory.copy(widen(some, narrow[name]))
+            elif part is None:
                 yield name, memory.read(file, tensor.begin, tensor.shape, DTYPES[tensor.dtype])
             else:
                 yield name, memory.copy(read_slice(file, tensor, part))
 
 
-def _sliced_bytes(tensor: TensorEntry, part: Slice | None) -> int:
-    if part is None:
-        return tensor.nbytes
-    return tensor.nbytes // tensor.shape[part.axis] * (part.stop - part.start)
+def _narrow(config: ModelConfig, name: str, tensor: TensorEntry) -> Quantization | None:
+    """The format of a matrix whose numbers have fewer bits than in memory; None for any other tensor."""
+    packing = quantization_for(config, name.rpartition(".")[0]) if tensor.dtype == WORDS else None
+    return None if packing is None or packing == packing.in_memory else packing
+
+
+def _bytes_in_memory(tensor: TensorEntry, part: Slice | None, narrow: Quantization | None = None) -> int:
+    size = tensor.nbytes
+    if part is not None:
+        size = size // tensor.shape[part.axis] * (part.stop - part.start)
+    return size if narrow is None else size * narrow.in_memory.bits // narrow.bits
 
 
 def read_slice(file: int, tensor: TensorEntry, part: Slice) -> mx.array:

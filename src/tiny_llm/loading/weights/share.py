@@ -51,8 +51,9 @@ class WeightShare:
         part = self.parts[tensor.rpartition(".")[0]]
         if part is None or part.axis >= len(shape):
             return None
-        unit = part.size // shape[part.axis]
-        return Slice(part.axis, part.start // unit, part.stop // unit, shape[part.axis])
+        size = shape[part.axis]
+        start, stop = (end * size // part.size for end in (part.start, part.stop))
+        return Slice(part.axis, start, stop, size)
 
 
 def whole_model(config: ModelConfig) -> WeightShare:
