@@ -51,11 +51,7 @@ class Backend(ABC):
 
     @abstractmethod
     def generate(
-        self,
-        prompt: str,
-        sampling: Sampling,
-        progress: Progress,
-        grammar: Grammar | None = None,
+        self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
     ) -> Answer:
         """Start an answer to a rendered prompt; ArgumentError for one that does not fit."""
 

@@ -188,10 +188,7 @@ def length_option(flag: str, requested: int | None, default: int, context: int) 
 
 
 def render_prompts(
-    options: argparse.Namespace,
-    questions: tuple[Question, ...],
-    backend: OurBackend,
-    longest: int,
+    options: argparse.Namespace, questions: tuple[Question, ...], backend: OurBackend, longest: int
 ) -> list[list[int]]:
     """The ids of the prompts of all questions, which are checked before any is answered."""
     prompts, wrong = [], []

@@ -64,7 +64,10 @@ def run(options: argparse.Namespace) -> int:
             case text if text.startswith("/"):
                 chat.print_error(text, f"{text.split()[0]}: no such command; /help lists the commands")
             case text if options.json and text.startswith("{"):
-                chat.answer_json(text)
+                try:
+                    chat.answer(read_prompt(text), can_stop=False)
+                except InvalidLine as error:
+                    chat.print_error(text, str(error))
             case question:
                 chat.answer(question, can_stop=interactive)
     return 0
@@ -94,15 +97,6 @@ class Chat:
             context=backend.context,
             system=options.system,
         )
-
-    def answer_json(self, line: str) -> None:
-        """Answer the prompt in a line of JSON, which may look like a command."""
-        try:
-            question = read_prompt(line)
-        except InvalidLine as error:
-            self.print_error(line, str(error))
-        else:
-            self.answer(question, can_stop=False)
 
     def answer(self, question: str, *, can_stop: bool) -> None:
         """Print the answer; after Ctrl-C the conversation keeps the part printed so far."""
@@ -141,13 +135,7 @@ class Chat:
             sampling = read_sampling(self._options)
             with naming_source(SOURCE):
                 prompt = self.conversation.prompt_for(question, sampling.max_tokens)
-            generation = start_generation(
-                self._backend,
-                prompt.text,
-                sampling,
-                progress,
-                source=SOURCE,
-            )
+            generation = start_generation(self._backend, prompt.text, sampling, progress, source=SOURCE)
             return next(generation, ""), generation
 
     def _report(self, question: str, text: str, dropped: int, generation: Answer | None) -> None:

@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from ..errors import (
-    AnswerError,
-    EngineFailed,
-    OutOfMemoryError,
-    RefusedArgument,
-    StepFailed,
-    TinyLlmError,
-)
+from ..errors import AnswerError, EngineFailed, OutOfMemoryError, RefusedArgument, StepFailed, TinyLlmError
 from ..loading import LoadError
 from ..runtime.memory import memory_errors
 

@@ -60,12 +60,7 @@ def run(options: argparse.Namespace) -> int:
             progress(ANSWERING, 0, None)
             first += "".join(generation)
     if options.json:
-        record = {
-            **backend.description,
-            "prompt": question,
-            "text": first,
-            **answer_fields(generation),
-        }
+        record = {**backend.description, "prompt": question, "text": first, **answer_fields(generation)}
         print_json(record, indent=2)
         return 0
     print_stream(first, generation)

@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,21 @@ from ..sampling.ranges import Range
 from ..server.settings import LOCAL_HOSTS, Settings
 from . import arguments
 from .build_backend import group_of
-from .exit_codes import Failure, Refusal, naming_flags, optional_packages, print_stderr
+from .exit_codes import Failure, Refusal, flag, naming_flags, optional_packages, print_stderr
 from .progress import ProgressBar
 
 DESCRIPTION = """Serve models over HTTP, with the interfaces of OpenAI, Anthropic and Ollama. The first Ctrl-C
 or SIGTERM lets the requests in flight finish, the second ends the program at once."""
-# Those of `Engine`.
-ENGINE_OPTIONS = (
-    "kv_memory",
-    "max_context",
-    "step_tokens",
-    "max_running",
-    "max_waiting",
-    "batch_invariant",
-    "draft_tokens",
-)
+# Options of `Engine`; the sizes have their minimum, and what they are.
+SIZES = {
+    "max_context": (2, "maximum number of tokens of prompt and answer together (default: the model's)"),
+    "step_tokens": (1, "maximum number of tokens in a step; fewer shorten the wait of running requests"),
+    "max_running": (1, "maximum number of requests in a step"),
+    "max_waiting": (1, "maximum number of requests in the queue; more are answered with 429"),
+}
+ENGINE_OPTIONS = ("kv_memory", *SIZES, "draft_tokens", "batch_invariant")
 WARM_UP = "Hello"
 KEY_VARIABLE = "TINY_LLM_API_KEY"
-LOG_FORMATS = ("text", "json")
 KEY = re.compile(r"[!-~]+")  # what a header can carry
 DEFAULTS = Settings()
 
@@ -68,17 +66,8 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         "--kv-memory", type=arguments.size, metavar="SIZE",
         help="memory for keys and values, such as 512M or 4G (default: what fits this machine)",
     )  # fmt: skip
-    for name, minimum, text in (
-        ("--max-context", 2, "maximum number of tokens of prompt and answer together (default: the model's)"),
-        (
-            "--step-tokens",
-            1,
-            "maximum number of tokens in a step; fewer shorten the wait of running requests",
-        ),
-        ("--max-running", 1, "maximum number of requests in a step"),
-        ("--max-waiting", 1, "maximum number of requests in the queue; more are answered with 429"),
-    ):
-        group.add_argument(name, type=arguments.integer(minimum), metavar="N", help=text)
+    for name, (minimum, text) in SIZES.items():
+        group.add_argument(flag(name), type=arguments.integer(minimum), metavar="N", help=text)
     group.add_argument(
         "--draft-model", type=arguments.nonblank_text, metavar="NAME",
         help="a small model with the same vocabulary that drafts tokens, which the model verifies",
@@ -126,7 +115,10 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
         help="time for requests in flight after Ctrl-C or SIGTERM; the rest is cut (default: %(default)g)",
     )  # fmt: skip
     group.add_argument(
-        "--log-format", choices=LOG_FORMATS, default="text", help="lines on standard error (default: text)"
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines on standard error (default: text)",
     )
 
 
@@ -195,12 +187,8 @@ def run_with(make_engine: MakeEngine, options: argparse.Namespace) -> int:
             print_stderr("warning: everybody who reaches this address can use the server: see --api-key-file")
         if not settings.api_keys and "*" in settings.allowed_origins:
             print_stderr("warning: every web page that is open here can use the server: see --api-key-file")
-        address = run.address_of(bound)
-
-        def on_start() -> None:
-            announce(address, list(names), bool(settings.api_keys))
-
-        server = run.Server(engines, settings, on_start=on_start)
+        ready = partial(announce, run.address_of(bound), list(names), bool(settings.api_keys))
+        server = run.Server(engines, settings, on_start=ready)
         asyncio.run(server.serve(sockets=[bound]))
         if server.engine_failed:
             raise Failure("an engine has stopped after a fault; the lines above have the reason")
@@ -266,9 +254,8 @@ def bind(open_address: Callable[[str, int], socket.socket], host: str, number: i
     try:
         return open_address(host, number)
     except socket.gaierror as error:
-        raise Refusal(
-            f"--host: got {host}, expected an address of this machine ({error.strerror})"
-        ) from error
+        expected = f"expected an address of this machine ({error.strerror})"
+        raise Refusal(f"--host: got {host}, {expected}") from error
     except OSError as error:
         advice = "; 0 takes a free port" if error.errno == errno.EADDRINUSE else ""
         raise Failure(f"--port: cannot listen at {host}, port {number}: {error.strerror}{advice}") from error

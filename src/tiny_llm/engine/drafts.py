@@ -10,11 +10,12 @@ from typing import Any
 
 from ..checks.types import check_type
 from ..errors import ArgumentError, calling
-from ..generation.loaded import LoadedModel, load_for_answers
-from ..generation.text import check_vocabularies, check_vocabulary_sizes, context_length
+from ..generation.loaded import LoadedModel, load_llm
+from ..generation.text import check_vocabularies, check_vocabulary_sizes
 from ..models.cpu_block import block_matrices
 from ..models.weights import arrays_of
 from ..runtime.device import on_device
+from ..runtime.gpu import default_attention
 
 NGRAM = 3  # tokens that must be the same
 # How many tokens are drafted: few at first, more after each step in which all were right. With the decoded
@@ -99,7 +100,8 @@ def draft_llm(draft: LoadedModel | str, llm: LoadedModel, context: int, draft_to
         raise ArgumentError("Engine", "draft_tokens", draft_tokens, f"at most {MOST_DRAFT_TOKENS}")
     check_type("Engine", "draft", draft, LoadedModel | str, "an LLM or its name")
     if isinstance(draft, str):
-        draft = _load(draft, llm)
+        with on_device(llm.device):
+            draft = load_llm(draft, llm.model.precision, llm.device, enable_flash_attn=default_attention())
     if draft.device != llm.device:
         raise ArgumentError("Engine", "draft", f"a model on the {draft.device}", f"one on the {llm.device}")
     with calling("Engine", draft_tokenizer="draft", draft_model="draft"):
@@ -109,15 +111,6 @@ def draft_llm(draft: LoadedModel | str, llm: LoadedModel, context: int, draft_to
         expected = f"at least {context}, that of the engine (max_context)"
         raise ArgumentError("Engine", "draft", f"a context of {draft.context}", expected)
     return draft
-
-
-def _load(name: str, llm: LoadedModel) -> LoadedModel:
-    """The model of this name, on the device and with the activations of `llm`."""
-    with on_device(llm.device):
-        model, tokenizer = load_for_answers(name, llm.model.precision)
-    context = context_length(model)
-    assert context is not None
-    return LoadedModel(name, model, tokenizer, llm.device, context)
 
 
 def relative_cost(draft: Any, model: Any) -> float:

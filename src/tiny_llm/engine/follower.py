@@ -8,12 +8,13 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..course.model import load_model
 from ..distributed.connection import LeaderConnection
 from ..distributed.launch import divide_threads, free_port, join
 from ..distributed.messages import Frame, Kind, json_frame
 from ..errors import LoadError, RankLost
-from ..generation.loaded import load_for_answers
 from ..runtime.device import on_device
+from ..runtime.gpu import default_attention
 from ..runtime.version import version
 from .dense import DenseRunner
 from .ranks import FollowedStates, follow_step
@@ -52,8 +53,12 @@ def follow(connection: LeaderConnection, rank: int) -> None:
     with on_device(device):
         ranks = join(joined["kind"], joined["backend"], rank, joined["addresses"])
         connection.joined()
-        loaded, _ = load_for_answers(
-            model["name"], getattr(mx, model["dtype"]), offline=model["offline"], ranks=ranks
+        loaded, _ = load_model(
+            model["name"],
+            getattr(mx, model["dtype"]),
+            offline=model["offline"] or None,
+            ranks=ranks,
+            enable_flash_attn=default_attention(),
         )
         connection.send(Frame(Kind.READY))
         runner: Runner | DenseRunner | None = None

@@ -1,7 +1,6 @@
 """A model in memory with what an answer needs besides: tokenizer, device and context."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -117,23 +116,3 @@ def load_llm(
     if llm.draft is not None:
         llm.draft.context = llm.context
     return llm
-
-
-def load_for_answers(
-    name: str | Path,
-    dtype: mx.Dtype,
-    *,
-    offline: bool = False,
-    progress: Progress | None = None,
-    ranks: Ranks | None = None,
-) -> tuple[Any, Any]:
-    """The model of this name with the fastest attention of MLX's default device, and its tokenizer."""
-    model, checkpoint = load_model(
-        name,
-        dtype,
-        offline=offline or None,
-        progress=progress,
-        ranks=ranks,
-        enable_flash_attn=default_attention(),
-    )
-    return model, checkpoint.tokenizer

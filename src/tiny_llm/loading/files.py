@@ -36,8 +36,8 @@ def require_file(folder: Path, name: str, advice: str) -> Path:
     return path
 
 
-def read_bytes(path: Path, name: str, max_bytes: int) -> bytes:
-    """The content of a file of at most `max_bytes` bytes."""
+def read_text(path: Path, name: str, max_bytes: int) -> str:
+    """The text of a UTF-8 file of at most `max_bytes` bytes."""
     try:
         with path.open("rb") as file:
             data = file.read(max_bytes + 1)
@@ -46,13 +46,8 @@ def read_bytes(path: Path, name: str, max_bytes: int) -> bytes:
     check_beginning(data, name)
     if len(data) > max_bytes:
         raise LoadError(f"{name}: is longer than {max_bytes // MEBIBYTE} MiB, which no model needs")
-    return data
-
-
-def read_text(path: Path, name: str, max_bytes: int) -> str:
-    """The text of a UTF-8 file of at most `max_bytes` bytes."""
     try:
-        return read_bytes(path, name, max_bytes).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise LoadError(f"{name}: is not UTF-8 text; the file is damaged") from error
 
