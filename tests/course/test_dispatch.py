@@ -7,7 +7,7 @@ from tiny_llm.course.stages import flash_ops
 from tiny_llm.models import dispatch_model, shortcut_name_to_full_name
 from tiny_llm.models.names import FAMILIES
 
-from ..support.models.checkpoints import checkpoint, each_family
+from ..support.models.checkpoints import checkpoint
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_name_of_the_hub_names_the_family(name, week):
     assert model.mlx_model is weights
 
 
-@each_family
+@pytest.mark.parametrize("family", list(FAMILIES))
 def test_for_other_names_the_checkpoint_gives_the_family(family):
     model = dispatch_model("./a folder", checkpoint(family, layers=1), 2, enable_flash_attn=True)
     assert type(model) is MODELS[family][2]

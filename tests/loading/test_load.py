@@ -8,7 +8,9 @@ import pytest
 from tiny_llm.loading import LoadError, find_folder, load
 from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.models import dispatch_model
+from tiny_llm.models.names import FAMILIES
 
+from ..support.covering import pairwise
 from ..support.models.checkpoints import VOCABULARY, checkpoint, each_family, tokens
 from ..support.models.logits import assert_logits
 from ..support.processes.child import run_python
@@ -28,24 +30,21 @@ def their_logits(folder) -> mx.array:
     return model(tokens(2, 33))
 
 
-@each_family
-@pytest.mark.parametrize("shards", [1, 3], ids=["one file", "sharded"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        {"bits": 4},
-        {"bits": 8, "group_size": 32, "tied": False},
-        {"bits": 2},
-        {"bits": 3, "group_size": 32},
-        {"bits": 5, "tied": False},
-        {"bits": 6, "group_size": 128, "intermediate_size": 256},
-        {"bits": 4, "group_size": 128, "intermediate_size": 256, "scale_dtype": mx.float32},
-        {"bits": None, "scale_dtype": mx.bfloat16},
-        {"bits": None, "scale_dtype": mx.float16, "tied": False},
-        {"bits": None, "scale_dtype": mx.float32},
-    ],
-    ids=lambda kind: ", ".join(f"{key}={value}" for key, value in kind.items()),
-)
+KINDS = [
+    {"bits": 4},
+    {"bits": 8, "group_size": 32, "tied": False},
+    {"bits": 2},
+    {"bits": 3, "group_size": 32},
+    {"bits": 5, "tied": False},
+    {"bits": 6, "group_size": 128, "intermediate_size": 256},
+    {"bits": 4, "group_size": 128, "intermediate_size": 256, "scale_dtype": mx.float32},
+    {"bits": None, "scale_dtype": mx.bfloat16},
+    {"bits": None, "scale_dtype": mx.float16, "tied": False},
+    {"bits": None, "scale_dtype": mx.float32},
+]
+
+
+@pairwise({"family": list(FAMILIES), "shards": [1, 3], "kind": KINDS})
 def test_every_kind_of_folder_gives_the_logits_of_the_peer(tmp_path, family, shards, kind):
     folder = write_folder(tmp_path, checkpoint(family, layers=2, **kind), shards=shards)
     assert_logits(our_logits(folder), their_logits(folder))

@@ -14,7 +14,8 @@ from tiny_llm.loading.find import EMBEDDED
 from tiny_llm.models.names import FAMILIES
 
 VOCABULARY = 96
-each_family = pytest.mark.parametrize("family", list(FAMILIES))
+# Families with layers of their own; those of the others are among them.
+each_family = pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
 
 
 class Numbers:
