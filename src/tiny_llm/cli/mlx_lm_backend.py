@@ -6,7 +6,6 @@ Importing mlx-lm takes two seconds, so the functions here import it when they ru
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -34,11 +33,8 @@ class MlxLmBackend(Backend):
     """mlx-lm with our tokenizer and sampler, so that the same options mean the same."""
 
     def __init__(self, checkpoint: Any, dtype: mx.Dtype, description: dict[str, Any], progress: Progress):
-        config = checkpoint.config
-        super().__init__(checkpoint.tokenizer, description, config.max_position_embeddings)
+        super().__init__(checkpoint.tokenizer, description, checkpoint.config.max_position_embeddings)
         self.model = mlx_lm_model(checkpoint.mlx_model, dtype, progress)
-        # The attributes that the checks of a prompt read from one of our models.
-        self._limits = SimpleNamespace(vocab_size=config.vocab_size, mlx_model=SimpleNamespace(args=config))
 
     def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
@@ -46,7 +42,7 @@ class MlxLmBackend(Backend):
         """Start an answer; the command refuses a grammar for mlx-lm's models."""
         from mlx_lm.generate import generate_step
 
-        ids = encode_prompt("mlx", [self._limits], self.tokenizer, prompt)
+        ids = encode_prompt("", [], self.tokenizer, prompt, self.context)
 
         def tokens() -> Iterator[int]:
             steps = generate_step(

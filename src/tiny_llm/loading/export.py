@@ -4,12 +4,13 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+from huggingface_hub import StateDictSplit, split_state_dict_into_shards_factory
 
 from ..models.weights import dense_weights, quantized_weights
 from . import Checkpoint
@@ -28,15 +29,8 @@ class ExportError(Exception):
 class DenseTensor(NamedTuple):
     """An array of the dense checkpoint, made when its shard is written."""
 
-    name: str
-    part: SimpleNamespace
     shape: tuple[int, ...]
-
-    def make(self, dtype: mx.Dtype) -> mx.array:
-        if self.name.endswith(".bias"):
-            bias: mx.array = self.part.bias
-            return bias.astype(dtype)
-        return dense_weights(self.part, dtype)
+    make: Callable[[mx.Dtype], mx.array]
 
 
 def export_dense(
@@ -48,15 +42,21 @@ def export_dense(
         raise ExportError(f"{checkpoint.name}: got random weights, expected a model with files of its own")
     folder = check_target(folder)
     parent = folder.parent
-    files = split(dense_tensors(checkpoint.mlx_model), dtype)
-    needed = sum(size(tensor, dtype) for tensors in files for tensor in tensors)
+    tensors = dense_tensors(checkpoint.mlx_model)
+    shards = split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=lambda tensor: math.prod(tensor.shape) * dtype.size,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=MAX_SHARD_BYTES,
+    )
+    needed = shards.metadata["total_size"]
     free = shutil.disk_usage(parent).free
     if needed > free:
         raise ExportError(f"{parent}: has {free / 1e9:.1f} GB free, the weights take {needed / 1e9:.1f} GB")
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as workplace:
         unfinished = Path(workplace) / folder.name
         unfinished.mkdir()
-        write_weights(unfinished, files, dtype, progress)
+        write_weights(unfinished, tensors, shards, dtype, progress)
         write_config(unfinished, source, dtype)
         for name in COPIED:
             if (source / name).exists():
@@ -74,44 +74,33 @@ def check_target(folder: Path) -> Path:
     return target
 
 
-def dense_tensors(model: Any) -> Iterator[DenseTensor]:
-    """The tensors of the dense checkpoint, from the parts of a loaded one."""
+def dense_tensors(model: Any) -> dict[str, DenseTensor]:
+    """The tensors of the dense checkpoint by name, from the parts of a loaded one."""
+    tensors = {}
     for name, part in named_parts(model):
         shape = quantized_weights(part, mx.float32).shape
-        yield DenseTensor(f"{name}.weight", part, shape)
+        tensors[f"{name}.weight"] = DenseTensor(shape, partial(dense_weights, part))
         if hasattr(part, "bias"):
-            yield DenseTensor(f"{name}.bias", part, part.bias.shape)
+            tensors[f"{name}.bias"] = DenseTensor(part.bias.shape, part.bias.astype)
+    return tensors
 
 
-def size(tensor: DenseTensor, dtype: mx.Dtype) -> int:
-    return math.prod(tensor.shape) * dtype.size
-
-
-def split(tensors: Iterator[DenseTensor], dtype: mx.Dtype) -> list[list[DenseTensor]]:
-    """The tensors of each shard, in order."""
-    files: list[list[DenseTensor]] = [[]]
-    filled = 0
-    for tensor in tensors:
-        filled += size(tensor, dtype)
-        if files[-1] and filled > MAX_SHARD_BYTES:
-            files.append([])
-            filled = size(tensor, dtype)
-        files[-1].append(tensor)
-    return files
-
-
-def write_weights(folder: Path, files: list[list[DenseTensor]], dtype: mx.Dtype, progress: Progress) -> None:
+def write_weights(
+    folder: Path,
+    tensors: dict[str, DenseTensor],
+    shards: StateDictSplit,
+    dtype: mx.Dtype,
+    progress: Progress,
+) -> None:
     """Write one shard after the other, so that only one is in memory; an index if there are several."""
-    written: dict[str, str] = {}
-    for number, tensors in enumerate(files, 1):
-        progress("writing weights", number - 1, len(files))
-        name = f"model-{number:05}-of-{len(files):05}.safetensors" if len(files) > 1 else "model.safetensors"
-        arrays = {tensor.name: tensor.make(dtype) for tensor in tensors}
-        mx.save_safetensors(str(folder / name), arrays, metadata={"format": "pt"})
-        written |= dict.fromkeys(arrays, name)
-    if len(files) > 1:
-        total = sum(size(tensor, dtype) for tensors in files for tensor in tensors)
-        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": written})
+    files = shards.filename_to_tensors
+    for number, (file, names) in enumerate(files.items()):
+        progress("writing weights", number, len(files))
+        arrays = {name: tensors[name].make(dtype) for name in names}
+        mx.save_safetensors(str(folder / file), arrays, metadata={"format": "pt"})
+    if shards.is_sharded:
+        index = {"metadata": shards.metadata, "weight_map": shards.tensor_to_filename}
+        write_json(folder / INDEX, index)
 
 
 def write_config(folder: Path, source: Path, dtype: mx.Dtype) -> None:
