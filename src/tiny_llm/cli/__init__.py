@@ -123,12 +123,10 @@ def parse_and_run(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -
         if problem == "unexpected argument" and "prompt" in options:
             problem += "; give the question by --prompt"
         parser.error(f"{unknown[0]}: {problem}")
-    return exit_code_of(options.program, lambda: run_chosen(options))
 
+    def run() -> int:
+        if getattr(options, "threads", None) is not None:
+            set_threads(options.threads)  # of the whole process
+        return int(options.run(options))
 
-def run_chosen(options: argparse.Namespace) -> int:
-    """Run the command with its number of threads, which holds for the whole process."""
-    if getattr(options, "threads", None) is not None:
-        set_threads(options.threads)
-    code: int = options.run(options)
-    return code
+    return exit_code_of(options.program, run)
