@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..generation.defaults import MAX_TOKENS as DEFAULT_MAX_TOKENS
+from ..runtime.device import DEVICES, DTYPES
 from ..sampling.ranges import (
     COUNT_PENALTY,
     MAX_TOKENS,
@@ -18,7 +19,6 @@ from ..sampling.ranges import (
     TOP_P,
     Range,
 )
-from .device import DEVICES, DTYPES
 from .loaders import DEFAULT_LOADER, LOADERS, Stage
 
 SOLUTIONS = ("tiny_llm", "mlx")

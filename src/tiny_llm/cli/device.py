@@ -1,13 +1,11 @@
-"""Device and data type: from options to MLX."""
+"""Device, data type and threads: from options to MLX and the kernels."""
 
 import mlx.core as mx
 
-from ..runtime.device import AUTO, DEVICES, DTYPES, activation_dtype, device_name
+from ..runtime.device import AUTO, DEVICES, activation_dtype, device_name
 from ..runtime.extension import load_extension
 from ..runtime.installation import describe_cpu
 from .exit_codes import Failure, naming_flags
-
-__all__ = ["DEVICES", "DTYPES", "check_kernels", "choose_device", "choose_dtype", "set_threads"]
 
 
 def choose_device(requested: str | None) -> str:

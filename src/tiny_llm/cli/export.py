@@ -6,8 +6,9 @@ from pathlib import Path
 from ..loading import load
 from ..loading.export import ExportError, check_target, export_dense
 from ..loading.find import RANDOM
+from ..runtime.device import DTYPES
 from . import arguments
-from .device import DTYPES, choose_device
+from .device import choose_device
 from .exit_codes import Failure, Refusal
 from .progress import ProgressBar
 
