@@ -74,12 +74,19 @@ class Backend(ABC):
             ) from error
 
 
-class EngineBackend(Backend):
-    """One of our models, answered by an engine."""
+class OurBackend(Backend):
+    """One of our models."""
 
     def __init__(self, llm: LoadedModel, description: dict[str, Any]):
         super().__init__(llm.tokenizer, description, llm.context)
         self.llm, self.model = llm, llm.model
+
+
+class EngineBackend(OurBackend):
+    """Answered by an engine."""
+
+    def __init__(self, llm: LoadedModel, description: dict[str, Any]):
+        super().__init__(llm, description)
         self._session: SessionEngine | None = None
 
     def keep_prompts(self) -> None:
@@ -98,17 +105,13 @@ class EngineBackend(Backend):
         return Stream(request, starter(llm, request))
 
 
-class CourseBackend(Backend):
-    """A model of a stage of the course, answered by its loops, with or without a draft model."""
-
-    def __init__(self, llm: LoadedModel, description: dict[str, Any]):
-        super().__init__(llm.tokenizer, description, llm.context)
-        self.model, self._draft = llm.model, llm.draft
+class CourseBackend(OurBackend):
+    """A stage of the course, answered by its loops, with or without a draft model."""
 
     def generate(
         self, prompt: str, sampling: Sampling, progress: Progress, grammar: Grammar | None = None
     ) -> Generation:
-        model, draft = PrefillReporter(self.model, progress), self._draft
+        model, draft = PrefillReporter(self.model, progress), self.llm.draft
         generation = stream_generate(
             model,
             self.tokenizer,
@@ -147,9 +150,6 @@ class CourseBackend(Backend):
                 if result.error is not None:
                     finished(index, result)
             raise
-
-
-OurBackend = EngineBackend | CourseBackend
 
 
 def answer_fields(generation: Answer) -> dict[str, Any]:

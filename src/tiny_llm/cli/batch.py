@@ -101,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
         return run_batch_file(options)
     refuse_cluster(options, "needs an --input of requests, with custom_id, method, url and body")
     options.batch_size = options.batch_size or BATCH_SIZE
+    if options.batch_invariant and options.loader is not None:
+        raise Refusal("--batch-invariant: cannot be combined with --loader")
     check_raw(options)
     questions = BUILT_IN if options.input is None else read_questions(options.input, raw=options.raw)
     if options.raw:
@@ -116,7 +118,8 @@ def run(options: argparse.Namespace) -> int:
         longest = length_option("--max-seq-len", options.max_seq_len, BATCH_MAX_SEQ_LEN, backend.context)
         step = length_option("--prefill-step", options.prefill_step, BATCH_PREFILL_STEP, backend.context)
         if options.batch_invariant:
-            check_batch_invariant(backend)
+            with naming_flags("batch_invariant"):
+                check_list_invariant(backend.llm)
         progress("preparing the prompts", 0, None)
         prompts = render_prompts(options, questions, backend, longest)
         for question, ids in zip(questions, prompts, strict=True):
@@ -170,14 +173,6 @@ def run(options: argparse.Namespace) -> int:
         missing = len(answers) - len(complete)
         raise Failure(f"{missing} of {len(answers)} questions have no answer; question {first}: {failure}")
     return 0
-
-
-def check_batch_invariant(backend: OurBackend) -> None:
-    """Refuse the flag for a model or a device that cannot keep its promise."""
-    if isinstance(backend, CourseBackend):
-        raise Refusal("--batch-invariant: cannot be combined with --loader")
-    with naming_flags("batch_invariant"):
-        check_list_invariant(backend.llm)
 
 
 def length_option(flag: str, requested: int | None, default: int, context: int) -> int:
