@@ -12,7 +12,8 @@ from tiny_llm.cli import mlx_lm_backend
 from tiny_llm.cli.exit_codes import FAILED
 from tiny_llm.cli.progress import READING
 
-from ..loading.folders import change_json
+from ..loading.folders import change_json, write_folder
+from ..support.models.checkpoints import checkpoint
 from ..support.processes.child import ROOT
 from .conftest import Run
 
@@ -26,6 +27,12 @@ def test_it_gives_the_text_of_our_model(run: Run) -> None:
     assert (theirs["solution"], theirs["loader"]) == ("mlx", None)
     for count in ("prompt_tokens", "generated_tokens", "finish_reason"):
         assert theirs[count] == ours[count]
+
+
+def test_it_finds_the_module_of_a_family_without_its_own(run: Run, tmp_path: Path) -> None:
+    model = ("--model", str(write_folder(tmp_path, checkpoint("mistral", layers=1))))
+    ours = run("generate", "--json", "--max-tokens", "3", "--dtype", "float32", *model)
+    assert run(*MLX, *model).record["text"] == ours.record["text"]
 
 
 def test_it_gives_the_text_of_our_model_with_yarn(run: Run, embedded_copy: Path) -> None:

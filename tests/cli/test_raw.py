@@ -10,6 +10,7 @@ import pytest
 from tiny_llm import LLM
 from tiny_llm.cli.exit_codes import REFUSED
 
+from ..loading.folders import write_llama
 from .conftest import Run
 
 STORY = "Once upon a time"
@@ -71,3 +72,15 @@ def test_a_prompt_of_a_megabyte_is_refused_like_any_long_one(run: Run) -> None:
     ended = run("generate", "--raw", "--prompt", "word " * 21_000)
     assert (ended.code, ended.out) == (REFUSED, "")
     assert ended.err.splitlines()[-1].endswith("tokens, expected fewer than the context of 2048")
+
+
+@pytest.mark.parametrize("flags", [("--system", ""), ("--raw",)])
+def test_the_first_token_of_a_llama_is_there_once(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Before a raw text, or written by the template."""
+    model = ("--model", str(write_llama(tmp_path / "model")), *flags)
+    alone = run("generate", "--json", "--prompt", "ab", *model, *SHORT)
+    assert alone.record["prompt_tokens"] == 3
+    file = tmp_path / "texts.txt"
+    file.write_text("ab\n")
+    (answer,) = run("batch", "--json", "--input", str(file), "--max-seq-len", "9", *model).record["answers"]
+    assert answer["prompt_tokens"] == 3

@@ -1,41 +1,36 @@
-"""A raw text begins with the token that the tokenizer puts first; in a rendered one it is already."""
+"""A raw text begins with the token that the tokenizer puts first, once; a rendered one has it already."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tiny_llm import LLM
+from tiny_llm import LLM, ChatSession
 
-from ..loading.folders import END, change_json, small_tokenizer, write_folder
-from ..support.models.checkpoints import VOCABULARY, checkpoint
+from ..loading.folders import END, write_llama
+from ..support.models.checkpoints import VOCABULARY
 
-FIRST = VOCABULARY - 1
+IDS = (VOCABULARY - 1, 64, 65)  # of END, "a" and "b"
 
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
-    """Like a Llama 3: its template writes the first token."""
-    from tokenizers.processors import TemplateProcessing
-
-    folder: Path = write_folder(tmp_path_factory.mktemp("model"), checkpoint("llama", layers=1))
-    tokenizer = small_tokenizer()
-    tokenizer.post_processor = TemplateProcessing(f"{END} $A", special_tokens=[(END, FIRST)])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    change_json(folder, "tokenizer_config.json", bos_token=END, chat_template=template)
-    return LLM(str(folder))
+    return LLM(str(write_llama(tmp_path_factory.mktemp("model"))))
 
 
-def test_both_get_it_once(llm: LLM) -> None:
-    assert llm.tokenizer.encode("ab") == [FIRST, *llm.tokenizer.encode("ab", add_special_tokens=False)]
-    raw = llm.generate("ab", max_tokens=2)
-    assert raw.statistics.prompt_tokens == 3
-    assert llm.chat("ab", max_tokens=2).token_ids == raw.token_ids
-    (listed,) = llm.generate(["ab"], max_tokens=2)
-    streamed = llm.stream("ab", max_tokens=2)
-    assert "".join(streamed) == raw.text == listed.text
-    assert listed.statistics.prompt_tokens == streamed.result.statistics.prompt_tokens == 3
-    answered = llm.stream([{"role": "user", "content": "ab"}], max_tokens=2)
-    assert "".join(answered) == raw.text
+def test_the_token_comes_once(llm: LLM) -> None:
+    tokenizer = llm.tokenizer
+    assert tokenizer.first_text == END
+    assert (tuple(tokenizer.encode_raw("ab")), tuple(tokenizer.encode_raw(f"{END}ab"))) == (IDS, IDS)
+
+
+def test_each_way_to_generate_has_it(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "ab"}]
+    raw, chat = llm.generate("ab", max_tokens=2), llm.chat("ab", max_tokens=2)
+    (listed,) = llm.generate([f"{END}ab"], max_tokens=2)
+    results = [raw, chat, listed]
+    for prompt in ("ab", messages):
+        stream = llm.stream(prompt, max_tokens=2)
+        assert "".join(stream) == raw.text
+        results.append(stream.result)
+    results.append(ChatSession(llm).ask("ab", max_tokens=2))
+    assert {(result.text, result.statistics.prompt_tokens) for result in results} == {(raw.text, len(IDS))}

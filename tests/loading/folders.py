@@ -93,3 +93,15 @@ def write_parts(path: Path, header: dict[str, Any] | bytes, data: bytes, length:
     """Write a safetensors file with this header, and perhaps with a wrong length of it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+
+
+def write_llama(folder: Path) -> Path:
+    """As write_folder; END comes before each text, and the chat template writes it, as in a Llama 3."""
+    write_folder(folder, checkpoint("llama", layers=1))
+    tokenizer = small_tokenizer()
+    frame = {"single": f"{END} $A", "special_tokens": [(END, VOCABULARY - 1)]}
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(**frame)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    change_json(folder, "tokenizer_config.json", bos_token=END, chat_template=template)
+    return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from hypothesis import given, settings
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from tiny_llm.loading.config import read_config
-from tiny_llm.loading.tokenizer.read_tokenizer import read_tokenizer
+from tiny_llm.loading.tokenizer.read_tokenizer import DECODERS, STRIP, read_tokenizer
 from tiny_llm.loading.tokenizer.tokenizer import Tokenizer
 
 from ..support.models.checkpoints import checkpoint
 from .damage import Damage, assert_refused, field
-from .folders import change_json, write_folder
+from .folders import change_json, write_folder, write_json
 
 META = "\u2581"
 WORDS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), META, *"eloh\u00e9"]
@@ -25,7 +26,7 @@ MERGES = [("l", "l"), ("h", "e"), ("he", "ll"), ("hell", "o"), (META, "hello"), 
 
 
 def library(style: str) -> tokenizers.Tokenizer:
-    """The steps of transformers: "old" of Llama 2, "new" of later models."""
+    """The steps of transformers: "old" of Llama 2, "new" of later models, "bare" adds no space to a text."""
     words = [*WORDS, *(a + b for a, b in MERGES)]
     vocabulary = {word: number for number, word in enumerate(words)}
     made = tokenizers.Tokenizer(
@@ -34,9 +35,10 @@ def library(style: str) -> tokenizers.Tokenizer:
     if style == "old":
         made.normalizer = normalizers.Sequence([normalizers.Prepend(META), normalizers.Replace(" ", META)])
     else:
-        made.pre_tokenizer = pre_tokenizers.Metaspace(META, "first", split=False)
+        scheme = "never" if style == "bare" else "first"
+        made.pre_tokenizer = pre_tokenizers.Metaspace(META, scheme, split=False)
     steps = [decoders.Replace(META, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    made.decoder = decoders.Sequence(steps)
+    made.decoder = decoders.Sequence(steps[:3] if style == "bare" else steps)
     made.add_special_tokens(["<s>", "</s>"])
     made.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     return made
@@ -50,7 +52,7 @@ def folder_of(path: Path, style: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["old", "new"])
+@pytest.fixture(scope="module", params=["old", "new", "bare"])
 def both(request, tmp_path_factory) -> tuple[Tokenizer, tokenizers.Tokenizer]:
     folder = folder_of(tmp_path_factory.mktemp("model"), request.param)
     return read_tokenizer(folder, read_config(folder)), library(request.param)
@@ -66,11 +68,16 @@ def test_texts_are_encoded_and_decoded_as_by_the_library(both, text):
     decoded = theirs.decode(ids)
     assert decoded in (text, text.removeprefix(" "))  # the new style adds no space to one
     assert ours.decode(ids) == decoded
+
+
+def test_an_answer_goes_on_after_its_prompt(both):
+    """The space of its first word is part of it, as in the text of all ids."""
+    ours, _ = both
+    ids = ours.encode("hello hello hello", add_special_tokens=False)
     detokenizer = ours.detokenizer
-    for token in ids:
+    for token in ids[1:]:
         detokenizer.add_token(token)
-    detokenizer.finalize()
-    assert detokenizer.text == decoded
+    assert ours.decode(ids[:1]) + detokenizer.text == ours.decode(ids) == "hello hello hello"
 
 
 def test_special_tokens_keep_the_space_after_them(both):
@@ -78,10 +85,6 @@ def test_special_tokens_keep_the_space_after_them(both):
     ours, _ = both
     ids = ours.encode("<s>hello</s> hello", add_special_tokens=False)
     assert ours.decode(ids[1:]).startswith("hello</s> ")
-    detokenizer = ours.detokenizer
-    for token in ids[1:]:
-        detokenizer.add_token(token)
-    assert detokenizer.text == ours.decode(ids[1:])
 
 
 def test_a_byte_token_is_its_byte(both):
@@ -93,6 +96,20 @@ def test_a_byte_token_is_its_byte(both):
 
 PREPEND = {"type": "Prepend", "prepend": META}
 REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": META}
+
+
+METASPACE = {"type": "Metaspace", "replacement": META, "prepend_scheme": "first", "split": False}
+CTC = {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": False}
+
+
+def decoder(*given: dict[str, Any]) -> Damage:
+    return field("tokenizer.json", decoder={"type": "Sequence", "decoders": list(given)})
+
+
+def no_fallback(folder: Path) -> None:
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    whole["model"]["byte_fallback"] = False
+    write_json(folder, "tokenizer.json", whole)
 
 
 def steps(*given: dict[str, Any]) -> Damage:
@@ -107,7 +124,14 @@ def steps(*given: dict[str, Any]) -> Damage:
         (steps(REPLACE | {"content": "aaaa"}), "content: got 'aaaa', expected"),
         (steps(REPLACE | {"pattern": {"Regex": "(a|a)+"}}), "pattern: String: got nothing, expected ' '"),
         (field("tokenizer.json", pre_tokenizer={"type": "Whitespace"}), "expected 'Metaspace'"),
-        (field("tokenizer.json", decoder={"type": "Sequence", "decoders": [{"type": "CTC"}]}), "got 'CTC'"),
+        (decoder(), "decoder: got .*, expected 'Replace', 'ByteFallback' and 'Fuse'"),
+        (decoder(CTC), "decoder: got .*, expected 'Replace', 'ByteFallback' and 'Fuse'"),
+        (decoder(*DECODERS, STRIP | {"content": "h"}), "decoder: got"),
+        (decoder(*DECODERS, STRIP | {"start": 3}), "decoder: got"),
+        (decoder(DECODERS[0] | {"pattern": {"String": "l"}}, *DECODERS[1:]), "decoder: got"),
+        (decoder(DECODERS[0], DECODERS[2]), "decoder: got"),
+        (field("tokenizer.json", pre_tokenizer=METASPACE | {"replacement": "aa"}), "replacement: got 'aa'"),
+        (no_fallback, "byte_fallback: got False, expected true"),
     ],
 )
 def test_other_steps_are_refused(tmp_path: Path, damage: Damage, sentence: str) -> None:

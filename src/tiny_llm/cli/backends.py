@@ -20,11 +20,11 @@ from ..generation.batching import run_batch
 from ..generation.defaults import MAX_TOKENS
 from ..generation.generation import Generation
 from ..generation.loaded import LoadedModel
-from ..generation.messages import RawText, render_prompt
+from ..generation.messages import render_prompt
 from ..generation.options import FORMAT
 from ..generation.request import Request
 from ..generation.result import Result
-from ..generation.text import encode_prompt
+from ..generation.text import encode_prompt, ids_of
 from ..loading.progress import Progress
 from ..runtime.kernel_cache import kernel_cache
 from ..sampling.grammar import Grammar
@@ -59,7 +59,7 @@ class Backend(ABC):
         """From now on, the beginning of a prompt is not computed again after one that begins alike."""
 
     def count_tokens(self, prompt: str) -> int:
-        return len(self.tokenizer.encode(prompt, add_special_tokens=isinstance(prompt, RawText)))
+        return len(ids_of(self.tokenizer, prompt))
 
     def render(self, messages: Messages, enable_thinking: bool) -> str:
         """The messages as one prompt, by the chat template of the model."""

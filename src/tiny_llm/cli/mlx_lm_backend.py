@@ -77,7 +77,10 @@ def mlx_lm_model(checkpoint: Any, dtype: mx.Dtype, progress: Progress) -> Any:
     sizes = checkpoint.args
     if (sizes.rope_scaling or {}).get("attention_factor") is not None:
         raise Failure("mlx-lm ignores the attention_factor of rope_scaling in config.json; leave it out")
-    module: Any = import_module(f"mlx_lm.models.{sizes.model_type}")  # a family of models/names.py
+    from mlx_lm.utils import MODEL_REMAPPING
+
+    family = MODEL_REMAPPING.get(sizes.model_type, sizes.model_type)
+    module: Any = import_module(f"mlx_lm.models.{family}")
 
     progress("building the mlx-lm model", 0, None)
     model = module.Model(module.ModelArgs.from_dict(vars(sizes)))

@@ -72,12 +72,12 @@ def encode_prompt(
 ) -> list[int]:
     """The checked ids of a prompt: at least one, all in the vocabularies, fewer than the context.
 
-    A `RawText` gets the tokens that the tokenizer puts around a text, such as the first one of Llama; in a
-    prompt by a template they are already.
+    A `RawText` gets the token that comes before each text, such as Llama's, if it does not begin with it; in
+    a prompt by a template it is already.
     """
     check_tokenizer(function, "tokenizer", tokenizer)
     check_text(function, "prompt", prompt)
-    ids = list(tokenizer.encode(prompt, add_special_tokens=isinstance(prompt, RawText)))
+    ids = ids_of(tokenizer, prompt)
     if not ids:
         raise ArgumentError(function, "prompt", "no tokens", "at least one")
     for model in models:
@@ -91,6 +91,14 @@ def encode_prompt(
     if longest is not None and len(ids) >= longest:
         raise ArgumentError(function, "prompt", f"{len(ids)} tokens", f"fewer than the context of {longest}")
     return ids
+
+
+def ids_of(tokenizer: Any, prompt: str) -> list[int]:
+    """The ids of a prompt, not checked."""
+    encode_raw = getattr(tokenizer, "encode_raw", None)  # tokenizers of other libraries have none
+    if isinstance(prompt, RawText) and encode_raw is not None:
+        return list(encode_raw(prompt))
+    return list(tokenizer.encode(prompt, add_special_tokens=False))
 
 
 def shortest_context(models: list[Any], context: int | None = None) -> int | None:

@@ -13,6 +13,8 @@ from .files import Fields, read_object, require_file
 NAME = "config.json"
 # Bits of a weight in a file, and in memory: kernels have 4 and 8, which hold all numbers of fewer.
 WIDTHS = {2: 4, 3: 4, 4: 4, 5: 8, 6: 8, 8: 8}
+LLAMAS = ("llama", "mistral")  # whose configs leave out more than others
+ROPES = ("rope_parameters", "rope_scaling")
 GROUP_SIZES = (32, 64, 128)
 MLX_DEFAULTS = {"group_size": 64, "bits": 4}
 
@@ -27,17 +29,16 @@ class Rope(NamedTuple):
 
 def read_rope(raw: Fields) -> Rope:
     """The checked fields; newer files have them in `rope_parameters`, to which users add a `rope_scaling`."""
-    objects = {
-        key: raw.object(key) for key in ("rope_parameters", "rope_scaling") if raw.get(key) is not None
-    }
+    objects = {key: raw.object(key) for key in ROPES if raw.get(key) is not None}
     where = next((each for each in objects.values() if each.get("rope_theta") is not None), raw)
-    old = raw.get("model_type") == "llama" and where.get("rope_theta") is None  # before Llama 2 Long
-    theta = 1e4 if old else where.number("rope_theta", 0, 1e15)
+    usual = raw.get("model_type") in LLAMAS and where.get("rope_theta") is None  # as in the first of them
+    theta = 1e4 if usual else where.number("rope_theta", 0, 1e15)
     positions = raw.integer("max_position_embeddings", 1, MAX_POSITIONS)
     rope, found = Rope(theta, positions, None), None
     for key, given in objects.items():
+        values = _with_original(raw, given)
         try:
-            scaling = read_rope_scaling(given.values, positions, theta)
+            scaling = read_rope_scaling(values, positions, theta)
         except ArgumentError as error:
             raise LoadError(f"{raw.name}: {key}: {error.argument}: {error.reason}") from error
         if scaling is None:
@@ -45,8 +46,18 @@ def read_rope(raw: Fields) -> Rope:
         if found not in (None, scaling):
             raise raw.error(key, "the scaling of rope_parameters")
         original = {ORIGINAL: scaling.original} if isinstance(scaling, Yarn) else {}
-        rope, found = Rope(theta, scaling.context, {**given.values, **original}), scaling
+        rope, found = Rope(theta, scaling.context, {**values, **original}), scaling
     return rope
+
+
+def _with_original(raw: Fields, given: Fields) -> dict[str, Any]:
+    """The fields of a scaling, whose context of the training may stand beside it, in the config."""
+    beside = raw.get(ORIGINAL)
+    if beside is None or given.get("rope_type", given.get("type")) in (None, "default", "linear"):
+        return given.values
+    if given.get(ORIGINAL, beside) != beside:
+        raise given.error(ORIGINAL, f"{beside!r:.40}, as beside it")
+    return {**given.values, ORIGINAL: beside}
 
 
 @dataclass(frozen=True)
@@ -106,13 +117,13 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
     raw = Fields(values, NAME)
     _check_supported(raw)
     heads = raw.integer("num_attention_heads", 1, 2**10)
-    alone = raw.get("model_type") == "llama" and raw.get("num_key_value_heads") is None  # as in Llama 1
+    alone = raw.get("model_type") in LLAMAS and raw.get("num_key_value_heads") is None  # as in Llama 1
     kv_heads = heads if alone else raw.integer("num_key_value_heads", 1, heads)
     if heads % kv_heads != 0:
         raise raw.error("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
     hidden = raw.integer("hidden_size", 2, 2**16)
     rope = read_rope(raw)
-    context = _context(raw, rope.context)
+    context = _context(raw, rope)
     quantization, exceptions = _quantization(raw)
     return ModelConfig(
         model_type=raw.get("model_type"),
@@ -126,7 +137,7 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
         rms_norm_eps=raw.number("rms_norm_eps", 0, 1),
         rope_theta=rope.theta,
         max_position_embeddings=context,
-        tie_word_embeddings=raw.boolean("tie_word_embeddings"),
+        tie_word_embeddings=_tied(raw),
         rope_scaling=rope.scaling,
         quantization=quantization,
         quantization_overrides=exceptions,
@@ -144,18 +155,36 @@ def _check_supported(raw: Fields) -> None:
         raise raw.error("hidden_act", "'silu'")
     if any(kind != "full_attention" for kind in raw.list("layer_types")):
         raise raw.error("layer_types", "only 'full_attention'")
+    for fields in (raw, *(raw.object(key) for key in ROPES if raw.get(key) is not None)):
+        if fields.get("partial_rotary_factor", 1) != 1:
+            raise fields.error("partial_rotary_factor", "1: heads that turn as a whole")
+    if raw.get("rope_traditional"):
+        raise raw.error("rope_traditional", "false")
     for key in ("attention_bias", "mlp_bias"):
         if raw.get(key) and not (key == "attention_bias" and FAMILIES[raw.get("model_type")].qkv_bias):
             raise raw.error(key, f"false for {raw.get('model_type')}")
 
 
-def _context(raw: Fields, context: int) -> int:
+def _tied(raw: Fields) -> bool:
+    """Llama and Mistral need not say that they have two matrices."""
+    if raw.get("model_type") in LLAMAS and raw.get("tie_word_embeddings") is None:
+        return False
+    return raw.boolean("tie_word_embeddings")
+
+
+def _context(raw: Fields, rope: Rope) -> int:
     """The number of tokens in which no sliding window hides a key, so that attention to all is the same.
 
     Mistral's texts end there. Qwen's window is refused; without `layer_types`, its first layers have none.
     """
+    context = rope.context
     if raw.get("model_type") == "mistral":
-        return context if raw.get("sliding_window") is None else raw.integer("sliding_window", 1, context)
+        if raw.get("sliding_window") is None:
+            return context
+        window = raw.integer("sliding_window", 1, MAX_POSITIONS)
+        if rope.scaling is not None and window < context:
+            raise raw.error("sliding_window", f"at least {context}, or null, beside rope_scaling")
+        return min(context, window)
     if not raw.get("use_sliding_window") or raw.list("layer_types"):
         return context
     window, full = raw.values.get("sliding_window", 0), raw.get("max_window_layers", 0)

@@ -10,7 +10,7 @@ from tiny_llm.cli.exit_codes import Failure, Refusal, print_stderr
 from tiny_llm.cli.generate import PREPARING, QUESTION, naming_source, read_question
 from tiny_llm.cli.output_files import check_writable, output_file, write_whole
 from tiny_llm.cli.progress import ProgressBar
-from tiny_llm.generation.messages import build_messages
+from tiny_llm.generation.messages import RawText, build_messages
 from tiny_llm.generation.text import encode_prompt
 
 from ..benchmark.pictures import NoPlottingLibrary, check_plotting
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         backend = build_tiny_llm_backend(options, progress)
         progress(PREPARING, 0, None)
         model, tokenizer = backend.model, backend.tokenizer
-        prompt = question
+        prompt: str = RawText(question)
         with naming_source("--prompt"):
             if not options.raw:
                 conversation = build_messages(options.system, [], question)

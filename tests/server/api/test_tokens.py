@@ -142,6 +142,12 @@ def test_a_text_gets_the_special_tokens_of_the_tokenizer() -> None:
         assert (engine.tokenizer.decode([begin]), rest) == ("<|im_start|>", plain)
         assert server.complete().status == server.chat().status == 200
         assert [request.prompt_ids.count(begin) for request in engine.requests] == [1, 2]
+        asked = {"prompt": "Once", "echo": True, "max_tokens": 1, "logprobs": 0}
+        (echoed,) = post(server, "/v1/completions", **asked)["choices"]
+        assert echoed["text"].startswith("Once")
+        tokens, offsets = (echoed["logprobs"][name] for name in ("tokens", "text_offset"))
+        assert (tokens[0], offsets[:2]) == ("<|im_start|>", [0, 0])
+        assert [echoed["text"][place:][:1] for place in offsets[1:]] == [token[:1] for token in tokens[1:]]
 
 
 @pytest.mark.parametrize("end", ["late", "left"])

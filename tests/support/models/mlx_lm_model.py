@@ -1,4 +1,4 @@
-"""mlx-lm's own Qwen2 and Qwen3, loaded by mlx-lm from a folder, in float32."""
+"""mlx-lm's own models, loaded by mlx-lm from a folder, in float32."""
 
 from __future__ import annotations
 

@@ -31,6 +31,13 @@ WORDS, WORDS_AND_NUMBERS = (
     for digits in (r"\p{N}", r"\p{N}{1,3}")
 )
 MAX_STEPS = 8
+# What tokens of SentencePiece become. Some end with another step: the space before a text is none of it.
+DECODERS = [
+    {"type": "Replace", "pattern": {"String": META}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
@@ -51,7 +58,9 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     source = _template(folder, settings)
     trusted = folder.resolve() == EMBEDDED
     template = None if source is None else ChatTemplate(source, special, trusted)
-    return Tokenizer(library, end_tokens, template, is_sentencepiece=is_sentencepiece(definition))
+    sentencepiece = is_sentencepiece(definition)
+    adds_space = sentencepiece and len(_steps(definition, "decoder", "decoders")) > len(DECODERS)
+    return Tokenizer(library, end_tokens, template, is_sentencepiece=sentencepiece, adds_space=adds_space)
 
 
 def _parse(text: str) -> tokenizers.Tokenizer:
@@ -147,8 +156,10 @@ def _check_sentencepiece(whole: Fields) -> None:
     for step in _steps(whole, "pre_tokenizer", "pretokenizers"):
         _expect(step, "type", "Metaspace")
         _expect(step, "replacement", META)
-    for step in _steps(whole, "decoder", "decoders"):
-        _expect(step, "type", "Replace", "ByteFallback", "Fuse", "Strip")
+    if [step.values for step in _steps(whole, "decoder", "decoders")] not in (DECODERS, [*DECODERS, STRIP]):
+        raise whole.error("decoder", "'Replace', 'ByteFallback' and 'Fuse', and then 'Strip' or nothing")
+    if whole.object("model").get("byte_fallback") is not True:
+        raise whole.object("model").error("byte_fallback", "true, with such a decoder")
 
 
 def _steps(whole: Fields, key: str, inside: str) -> list[Fields]:

@@ -27,7 +27,7 @@ def _byte_characters() -> dict[str, int]:
 NAME = "tokenizer.json"
 BYTES = _byte_characters()
 META = "\u2581"  # a space, in the vocabularies of SentencePiece
-BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # of SentencePiece, for a byte that no token has
+BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")  # of SentencePiece, for a byte that no token has
 LONG_TEXT = 10_000  # characters, which take about 20 ms to encode
 
 
@@ -44,27 +44,19 @@ def guarded(failure: str) -> Iterator[None]:
 
 
 class Detokenizer:
-    """Joins the bytes of tokens to text. The time per token does not grow with the text.
+    """Joins the bytes of tokens to text. The time per token does not grow with the text."""
 
-    strips_space: SentencePiece writes a space before the first word, which is no part of the text.
-    """
-
-    def __init__(self, token_bytes: Callable[[int], bytes], strips_space: bool = False):
+    def __init__(self, token_bytes: Callable[[int], bytes]):
         self._token_bytes = token_bytes
-        self._strips_space = strips_space
         self.reset()
 
     def reset(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text = ""
         self._seen = 0
-        self._is_first = self._strips_space
 
     def add_token(self, token: int) -> None:
-        written = self._token_bytes(token)
-        if self._is_first:
-            written, self._is_first = written.removeprefix(b" "), False
-        self._append(self._decoder.decode(written))
+        self._append(self._decoder.decode(self._token_bytes(token)))
 
     def finalize(self) -> None:
         """End the text: bytes of an incomplete character become U+FFFD."""
@@ -89,7 +81,11 @@ class Detokenizer:
 
 
 class Tokenizer:
-    """The tokens of one model. An id without a token decodes to its number in angle brackets."""
+    """The tokens of one model. An id without a token decodes to its number in angle brackets.
+
+    adds_space: SentencePiece writes a space before the first word, which is no part of a whole text. It is
+    part of an answer, which goes on after its prompt.
+    """
 
     def __init__(
         self,
@@ -98,12 +94,16 @@ class Tokenizer:
         template: ChatTemplate | None,
         *,
         is_sentencepiece: bool = False,
+        adds_space: bool = False,
     ):
         self._tokenizer = library
         self._template = template
-        self._is_sentencepiece = is_sentencepiece
+        self._is_sentencepiece, self._adds_space = is_sentencepiece, adds_space
         self.eos_token_id = end_tokens[0]
         self.eos_token_ids = set(end_tokens)
+        alone, framed = (self.encode("a", add_special_tokens=added)[:1] for added in (False, True))
+        # The token before each text, such as Llama's <|begin_of_text|>; empty if there is none.
+        self.first_text = "" if alone == framed else self.decode(framed)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text; names of special tokens in the text become these tokens."""
@@ -116,15 +116,20 @@ class Tokenizer:
                 return self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
+    def encode_raw(self, text: str) -> list[int]:
+        """The ids of a text that no template has made, with `first_text` before it, once."""
+        begun = bool(self.first_text) and text.startswith(self.first_text)
+        return self.encode(text, add_special_tokens=not begun)
+
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids, special tokens included."""
+        """The whole text of some ids, special tokens included."""
         text = b"".join(map(self.token_bytes, ids))
-        return (text.removeprefix(b" ") if self._is_sentencepiece else text).decode(errors="replace")
+        return (text.removeprefix(b" ") if self._adds_space else text).decode(errors="replace")
 
     @property
     def detokenizer(self) -> Detokenizer:
         """A new one at each access."""
-        return Detokenizer(self.token_bytes, self._is_sentencepiece)
+        return Detokenizer(self.token_bytes)
 
     @property
     def definition(self) -> str:

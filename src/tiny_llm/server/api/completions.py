@@ -1,7 +1,7 @@
 """POST /v1/completions: from its fields to a job, and how its answers are written."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -69,12 +69,12 @@ def prepare_completion(
     prompt_logprobs = fields.logprobs if fields.echo else None
     encoder = encoder or ChoicesEncoder(KIND, KIND, include_usage, ID_PREFIX)
     job_id, choices, requests = new_id(ID_PREFIX), list[Choice](), []
-    for ids in prompts:
+    for ids, added in prompts:
         if len(ids) > context:  # before anything is decoded
             raise context_exceeded(len(ids), fields.max_tokens or 0, context, "prompt")
-        echo = tokenizer.decode(ids) if fields.echo else ""
+        echo = tokenizer.decode(ids[added:]) if fields.echo else ""
         numbers = range(len(choices), len(choices) + (fields.n or 1))
-        choices += [CompletionChoice(index, tokenizer, echo, ids[0]) for index in numbers]
+        choices += [CompletionChoice(index, tokenizer, echo, ids[: added + 1]) for index in numbers]
         if fields.max_tokens == 0 and prompt_logprobs is None:  # only the echo, which needs no engine
             continue
         limit = answer_limit(asked, "max_tokens", len(ids), context, DEFAULT_MAX_TOKENS)
@@ -95,13 +95,20 @@ def prepare_completion(
         choices=choices,
         encoder=encoder,
         stream=stream,
-        prompt_tokens=sum(map(len, prompts)),
+        prompt_tokens=sum(len(prompt.ids) for prompt in prompts),
         prompts_only=fields.max_tokens == 0,
         id=job_id,
     )
 
 
-def read_prompts(fields: CompletionFields, model: ServedModel, settings: Settings) -> list[list[int]]:
+class PromptIds(NamedTuple):
+    """The ids of a prompt, of which the first `added` are not of its text."""
+
+    ids: list[int]
+    added: int = 0
+
+
+def read_prompts(fields: CompletionFields, model: ServedModel, settings: Settings) -> list[PromptIds]:
     """The ids of each prompt: a text, a list of texts, ids, or a list of lists of ids."""
     given, tokenizer = fields.prompt, model.tokenizer
     several = [given] if isinstance(given, str) else given
@@ -110,32 +117,41 @@ def read_prompts(fields: CompletionFields, model: ServedModel, settings: Setting
     kinds = {type(each) for each in several}
     if len(kinds) > 1:
         raise bad_value("prompt", "texts, ids, or lists of ids, not a mixture")
-    prompts: list[list[int]]
     if kinds == {str}:
         check_choices(fields, len(several), settings)  # before anything is encoded
         texts = [str(text) for text in several]
         for text in texts:
             check_chars("prompt", [text], model, settings)
-        prompts = [tokenizer.encode(text) for text in texts]
+        first = tokenizer.first_text
+        prompts = [
+            PromptIds(tokenizer.encode_raw(text), int(bool(first) and not text.startswith(first)))
+            for text in texts
+        ]
     else:
-        prompts = [several] if kinds == {int} else several  # type: ignore[list-item, assignment]
-        for ids in prompts:
+        lists: list[list[int]] = [several] if kinds == {int} else several  # type: ignore[list-item, assignment]
+        for ids in lists:
             check_ids("prompt", ids, tokenizer.vocab_size)
-    if not all(prompts):
+        prompts = [PromptIds(ids) for ids in lists]
+    if not all(prompt.ids for prompt in prompts):
         raise bad_value("prompt", "at least one token")
     return prompts
 
 
 class CompletionChoice:
-    """`echo` is the prompt if it is repeated before the answer, else empty; `first` is its first token."""
+    """`echo` is the text of the prompt if it is repeated before the answer, else empty.
+
+    begin: the first token of that text, and the one before it if there is one.
+    """
 
     reasoning_tokens = 0
 
-    def __init__(self, index: int, tokenizer: ServerTokenizer, echo: str, first: int):
+    def __init__(self, index: int, tokenizer: ServerTokenizer, echo: str, begin: list[int]):
         self._index = index
         self._echo = echo
-        self._first = first
+        self._first = begin[0]
         self._shaper = CompletionLogprobs(tokenizer)
+        if echo:
+            self._shaper.skip(begin)
         self._text: list[str] = []
         self._logprobs: dict[str, list[Any]] | None = None
         self.finish_reason: str | None = None
@@ -171,6 +187,11 @@ class CompletionLogprobs:
         self._tokenizer = tokenizer
         self._offset = 0  # characters of the text before the next token
 
+    def skip(self, begin: list[int]) -> None:
+        """What these have more than the text of a prompt: a token before it, a space of SentencePiece."""
+        *_, first = begin
+        self._offset = len(self._tokenizer.decode([first])) - sum(len(self._text(token)) for token in begin)
+
     def shape(self, entries: Iterable[TokenLogprobs | int]) -> dict[str, list[Any]]:
         """The entries of the next tokens; of a first token, which has none, the id."""
         tokens, token_logprobs, top_logprobs, offsets = [], [], [], []
@@ -183,7 +204,7 @@ class CompletionLogprobs:
             tokens.append(token)
             token_logprobs.append(logprob)
             top_logprobs.append(top)
-            offsets.append(self._offset)
+            offsets.append(max(self._offset, 0))
             self._offset += len(token)
         return {
             "tokens": tokens,
