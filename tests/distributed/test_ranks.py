@@ -62,11 +62,13 @@ def test_two_ranks_with_half_of_the_layers() -> None:
         ({"tensor_parallel": 2}, {"heads": 14, "tied": False}),
         ({"tensor_parallel": 3}, {"heads": 14, "bits": None, "intermediate_size": 200}),  # dense, and ragged
         ({"tensor_parallel": 2}, {"bits": 8, "group_size": 32}),
+        ({"tensor_parallel": 2}, {"bits": 3, "group_size": 32}),
+        ({"tensor_parallel": 4}, {"family": "llama", "heads": 14, "intermediate_size": 320}),
         ({"pipeline_parallel": 3}, {"tied": False}),
     ],
 )
 def test_heads_that_do_not_come_out_even_and_other_formats(tmp_path: Path, options, parts) -> None:
-    folder = write_folder(tmp_path / "model", checkpoint("qwen3", **parts), shards=2)
+    folder = write_folder(tmp_path / "model", checkpoint(**{"family": "qwen3"} | parts), shards=2)
     assert_equal(answers(str(folder), **options), alone(str(folder)))
 
 
