@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from subprocess import PIPE, Popen
 
 from benches.cases.models import SMALL
@@ -36,7 +37,7 @@ REAL = Workload(rate=2.0, requests=140, conversations=20, first=96, added=32, tu
 HITS = Workload(rate=8.0, requests=250, conversations=50, first=192, added=128, output=4, warm=False)
 REPLICAS, HITS_REPLICAS = 2, 4
 KINDS = ("decode", "prefill")
-SHORT = 8  # tokens of a prompt
+RUNS = 3  # of real replicas: the 99th percentile of one is one or two requests
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,33 +93,56 @@ def row(times: StepTimes, what: str, rate: int, cluster: Cluster, requests: int 
 
 def real() -> Record:
     """The same requests simulated and answered by replicas, and the hits with and without routing."""
+    from benches.contestants.http.processor_time import measured_costs
     from benches.contestants.http.replicas import on_ray, play
 
-    times = measured_here()
+    before = [measured_here(engines) for engines in (1, REPLICAS)]
+    workloads = [replace(REAL, seed=seed) for seed in range(RUNS)]
     with on_ray(REPLICAS, 1, model=SMALL, kv_memory="256M") as address:
-        overhead = max(address.first_token(SHORT) - times.step(0, SHORT), 0.0)  # of proxy, gateway, server
-        measured = play(address, REAL)
-    cluster = Cluster(replicas=REPLICAS, overhead=overhead)
-    found = Simulation(times, cluster, REAL).run().record()
+        costs = measured_costs(address)
+        played = [play(address, workload) for workload in workloads]
+    after = [measured_here(engines) for engines in (1, REPLICAS)]  # as the machine may have changed
+    alone, times = (mean_times(pair) for pair in zip(before, after, strict=True))
+    *front, server = costs.values()
+    cores = len(os.sched_getaffinity(0))
+    cluster = Cluster(replicas=REPLICAS, front=tuple(front), server=server, cores=cores)
+    found = [Simulation(times, cluster, workload, alone).run().record() for workload in workloads]
     hits = {}
     for name, routing in (("routed", True), ("random", False)):
         with on_ray(HITS_REPLICAS, 1, model="tiny", prefix_routing=routing) as address:
             hits[name] = play(address, HITS)
-    return {"times": asdict(times), "overhead": overhead, "simulated": found, "real": measured, "hits": hits}
+    return {
+        "times": asdict(times),
+        "times_alone": asdict(alone),
+        "costs": {name: asdict(each) for name, each in costs.items()},
+        "simulated": medians(found),
+        "real": medians(played),
+        "runs": [{"simulated": one, "real": other} for one, other in zip(found, played, strict=True)],
+        "hits": hits,
+    }
 
 
-def measured_here() -> StepTimes:
-    """With as many engines at once as replicas."""
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: median(run[name] for run in runs) for name in runs[0]}
+
+
+def measured_here(engines: int) -> StepTimes:
+    """With so many engines at once."""
     program = [sys.executable, "-m", "benches.contestants.engine.step_times", SMALL, "1"]
-    running = [Popen(program, stdin=PIPE, stdout=PIPE, text=True, cwd=machine.ROOT) for _ in range(REPLICAS)]
+    running = [Popen(program, stdin=PIPE, stdout=PIPE, text=True, cwd=machine.ROOT) for _ in range(engines)]
     for each in running:
         assert each.stdout is not None
         each.stdout.readline()
     with ThreadPoolExecutor() as threads:
         found = [json.loads(out) for out, _ in threads.map(lambda each: each.communicate("\n"), running)]
-    return StepTimes(
-        *({int(n): mean(each[kind][n] for each in found) for n in found[0][kind]} for kind in KINDS)
+    return mean_times(
+        [StepTimes(*({int(n): x for n, x in each[kind].items()} for kind in KINDS)) for each in found]
     )
+
+
+def mean_times(found: Sequence[StepTimes]) -> StepTimes:
+    kinds = ([getattr(each, kind) for each in found] for kind in KINDS)
+    return StepTimes(*({n: mean(each[n] for each in of_kind) for n in of_kind[0]} for of_kind in kinds))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,9 @@
 
 A replica computes steps as an engine does: a token for each running answer, and as many tokens of prompts as
 keep the step short. Steps take what they took in the records of `bench engine`; nothing is computed.
+
+Requests and events of answers pass processes with costs of their own, `front` and `server`; by default these
+take no time.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ import itertools
 import math
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from benches.cases.stations import FREE, Cores, Costs, Event, Station
 from benches.cases.traffic import StepTimes, Workload
 from tiny_llm.deploy.routing import UPSCALE_SECONDS, LoadBound, wanted_replicas
 from tiny_llm.engine.sizes import MAX_RUNNING, MAX_WAITING
@@ -39,6 +43,7 @@ class Request:
 class SimulatedReplica:
     name: str
     pages: int  # tokens that it keeps of prompts
+    server: Station  # its process beside the engine
     waiting: deque[Request] = field(default_factory=deque)
     running: list[Request] = field(default_factory=list)
     known: OrderedDict[int, int] = field(default_factory=OrderedDict)  # tokens of each conversation
@@ -69,7 +74,9 @@ class Cluster:
     replicas: int
     prefix_routing: bool = True
     pages: int = 128 * 2**10
-    overhead: float = 0.0  # seconds of gateway and proxy until the first token
+    front: tuple[Costs, ...] = ()  # of processes, from the client to the gateway
+    server: Costs = FREE  # of a replica beside its engine
+    cores: float | None = None  # that all share; None: enough
     failures: tuple[tuple[float, int], ...] = ()
     start: float = 10.0
     queue: float | None = None
@@ -79,13 +86,21 @@ class Cluster:
 
 
 class Simulation:
-    """`run` returns what `bench scaling` shows."""
+    """`run` returns what `bench scaling` shows.
 
-    def __init__(self, times: StepTimes, cluster: Cluster, workload: Workload):
+    alone: step times while no other replica computes, if that is another time, as on one machine.
+    """
+
+    def __init__(
+        self, times: StepTimes, cluster: Cluster, workload: Workload, alone: StepTimes | None = None
+    ):
         self._times, self._cluster, self._workload = times, cluster, workload
+        self._alone = alone or times
+        self._cores = Cores(cluster.cores, lambda: self.now, self._at)
+        self._front = [Station(costs, self._cores) for costs in cluster.front]
         self._bound = LoadBound()
         self._random = random.Random(workload.seed + 1)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Event]] = []
         self._order, self._names = itertools.count(), itertools.count()
         self._replicas: dict[str, SimulatedReplica] = {}
         self.loads: dict[str, int] = {}
@@ -123,11 +138,12 @@ class Simulation:
         """For rates: neither while the first requests are answered, nor after the last one has come."""
         return self._last * FROM < self.now <= self._last
 
-    def _at(self, second: float, event: Callable[[], None]) -> None:
+    def _at(self, second: float, event: Event) -> None:
         heapq.heappush(self._events, (second, next(self._order), event))
 
     def _add_replica(self) -> None:
-        replica = SimulatedReplica(f"{next(self._names)}", self._cluster.pages)
+        server = Station(self._cluster.server, self._cores)
+        replica = SimulatedReplica(f"{next(self._names)}", self._cluster.pages, server)
         self._replicas[replica.name] = replica
         self.loads[replica.name] = 0
         self.replicas_at.append((self.now, len(self._replicas)))
@@ -138,7 +154,15 @@ class Simulation:
         if new and turn > 1 and self._workload.warm and self.loads:
             owner = self._choose(request.conversation, dict.fromkeys(self.loads, 0))
             self._replicas[owner].learn(request.conversation, self._workload.prompt(turn - 1))
-        self._send(request)
+        self._pass(self._front, "request", lambda: self._send(request))
+
+    def _pass(self, stations: Sequence[Station], cost: str, then: Event) -> None:
+        """`then` after all of them, one by one."""
+        if stations:
+            first, *others = stations
+            first.take(getattr(first.costs, cost), lambda: self._pass(others, cost, then))
+        else:
+            then()
 
     def _choose(self, conversation: int, loads: dict[str, int]) -> str:
         if not self._cluster.prefix_routing:
@@ -155,8 +179,14 @@ class Simulation:
         if len(replica.waiting) >= MAX_WAITING:
             self.refused += 1
             return
-        replica.waiting.append(request)
         self.loads[replica.name] += 1
+        self._pass([replica.server], "request", lambda: self._submit(replica, request))
+
+    def _submit(self, replica: SimulatedReplica, request: Request) -> None:
+        if not replica.alive:
+            self._send(request)
+            return
+        replica.waiting.append(request)
         if not replica.busy:
             self._begin_step(replica)
 
@@ -173,6 +203,8 @@ class Simulation:
         if not replica.busy:
             return
         answering = [request for request in replica.running if not request.left]
+        alone = self._cores.limited and sum(each.busy for each in self._replicas.values()) == 1
+        times = self._alone if alone else self._times
         budget, computed = self._times.prompt_tokens(len(answering)), []
         for request in replica.running:
             part = min(request.left, budget)
@@ -180,8 +212,8 @@ class Simulation:
                 budget -= part
                 computed.append((request, part))
         prompts = sum(part for _, part in computed)
-        seconds = self._times.step(len(answering), prompts)
-        self._at(self.now + seconds, lambda: self._end_step(replica, answering, computed))
+        seconds = times.step(len(answering), prompts)
+        self._cores.work(seconds, lambda: self._end_step(replica, answering, computed))
 
     def _end_step(
         self, replica: SimulatedReplica, answering: list[Request], computed: list[tuple[Request, int]]
@@ -192,11 +224,11 @@ class Simulation:
             request.left -= part
             if not request.left:
                 replica.learn(request.conversation, request.prompt)
-                waited = self.now - request.arrived + self._cluster.overhead
-                self.first_tokens.append((request.arrived, waited))
                 answering.append(request)
         for request in answering:
             request.made += 1
+            way = [replica.server, *reversed(self._front)]
+            self._pass(way, "event", lambda request=request, made=request.made: self._arrived(request, made))
             self.tokens += self._counts
             if request.made == request.output:
                 replica.running.remove(request)
@@ -204,6 +236,10 @@ class Simulation:
                 self.answered += 1
                 self.finished += self._counts
         self._begin_step(replica)
+
+    def _arrived(self, request: Request, made: int) -> None:
+        if made == 1:
+            self.first_tokens.append((request.arrived, self.now - request.arrived))
 
     def _fail(self, number: int) -> None:
         """Lost replicas: requests without a token are asked again, others end with an error."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from benches.cases.scaling import Cluster, Simulation
+from benches.cases.stations import Cores, Costs, Station
 from benches.cases.traffic import StepTimes, Workload, between, step_times
 from benches.report.pages import SCALING
 from benches.report.scaling import scaling_page, scaling_picture
 from benches.report.tables import Record
 from benches.scaling import ENGINE, MODEL, main, simulated
-from tiny_llm.engine.pace import LONGEST_STEP
+from tiny_llm.scheduler.budget import LONGEST_STEP
 
 TIMES = StepTimes({1: 0.004, 8: 0.01, 64: 0.04}, {512: 0.1})
 LOAD = Workload(rate=60, requests=2000, conversations=200)
@@ -106,3 +110,86 @@ def test_the_page_and_its_picture_show_the_record(recorded: Record) -> None:
 def test_the_command_prints_a_table(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
     assert main(["--quick"]) == 0
     assert "| 100 |" in capsys.readouterr().out
+
+
+FEWER = replace(LOAD, requests=600)
+
+
+def simulate_fewer(cluster: Cluster, alone: StepTimes | None = None) -> Simulation:
+    return Simulation(TIMES, cluster, FEWER, alone).run()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self.ended: dict[str, float] = {}
+
+    def at(self, second: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (second, next(self._order), event))
+
+    def end(self, name: str) -> Callable[[], None]:
+        return lambda: self.ended.update({name: self.now})
+
+    def run(self) -> dict[str, float]:
+        while self._events:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        return {name: pytest.approx(second) for name, second in self.ended.items()}
+
+
+def test_work_is_slower_while_there_is_more_of_it_than_cores() -> None:
+    clock = Clock()
+    cores = Cores(2, lambda: clock.now, clock.at)
+    for name, seconds in (("a", 1.0), ("b", 1.0), ("c", 3.0)):
+        cores.work(seconds, clock.end(name))
+    clock.at(2.0, lambda: cores.work(0.5, clock.end("d")))
+    assert clock.run() == {"a": 1.5, "b": 1.5, "d": 2.5, "c": 3.5}
+
+
+def test_a_process_takes_one_event_after_another() -> None:
+    clock = Clock()
+    station = Station(Costs(), Cores(None, lambda: clock.now, clock.at))
+    for name in "abc":
+        station.take(0.25, clock.end(name))
+    station.take(0, clock.end("free"))
+    assert clock.run() == {"free": 0.0, "a": 0.25, "b": 0.5, "c": 0.75}
+
+
+def test_enough_cores_and_no_costs_change_nothing() -> None:
+    assert simulate_fewer(Cluster(replicas=5, cores=100)).record() == pytest.approx(
+        simulate_fewer(Cluster(replicas=5)).record()
+    )
+
+
+def test_a_gateway_near_its_capacity_makes_the_first_token_late() -> None:
+    events = FEWER.rate * FEWER.output  # a second
+    idle, busy = (
+        simulate_fewer(Cluster(replicas=10, front=(Costs(event=load / events),))).record()
+        for load in (0.01, 0.95)
+    )
+    assert busy["first_token_p99"] > idle["first_token_p99"] + 0.01
+
+
+def test_processes_take_time_from_engines_on_the_same_cores() -> None:
+    cluster = Cluster(replicas=2, cores=2)
+    slowed = replace(cluster, front=(Costs(0.002, 0.0005),), server=Costs(0.002, 0.0005))
+    assert (
+        simulate_fewer(slowed).record()["first_token_p50"]
+        > 1.05 * simulate_fewer(cluster).record()["first_token_p50"]
+    )
+
+
+def test_an_engine_may_be_faster_while_the_others_are_idle() -> None:
+    alone = StepTimes({1: 0.002, 8: 0.005, 64: 0.02}, {512: 0.05})
+    cluster = Cluster(replicas=2, cores=2)
+    faster, other = simulate_fewer(cluster, alone=alone).record(), simulate_fewer(cluster).record()
+    assert faster["first_token_p50"] < other["first_token_p50"]
+
+
+def test_a_request_on_its_way_into_a_lost_replica_is_sent_to_another_one() -> None:
+    failures = ((3.0, 4), (6.0, 9))
+    done = simulate_fewer(Cluster(replicas=10, failures=failures, start=2.0, server=Costs(0.05, 0.0001)))
+    assert done.answered + done.refused + done.broken == FEWER.requests
+    assert not any(done.loads.values())

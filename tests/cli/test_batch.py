@@ -1,7 +1,8 @@
-"""`batch`: sixteen answers, the flags that shape the batch, and what is counted."""
+"""`batch`: sixteen answers, the flags that shape the batch, what is counted, and the share of a cluster."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import mlx.core as mx
 import pytest
 
 from tiny_llm.cache.storage import PagedStorage
-from tiny_llm.cli.exit_codes import REFUSED
+from tiny_llm.cli.batch_file.cluster_options import share
+from tiny_llm.cli.exit_codes import REFUSED, Failure, Refusal
 from tiny_llm.cli.prompts import PROMPTS
 from tiny_llm.engine import Engine
 from tiny_llm.engine import batch as engine_requests
@@ -184,3 +186,51 @@ def test_system_message_attention_and_type_can_be_chosen(run: Run, record: Any) 
     pairs = list(zip(record["answers"], other["answers"], strict=True))
     assert len({long["prompt_tokens"] - short["prompt_tokens"] for long, short in pairs} - {0}) == 1
     assert all(a["prompt_tokens"] + a["generated_tokens"] <= 41 for a in other["answers"])
+
+
+Nodes = list[dict[str, float]]
+IDLE: Nodes = [{"CPU": 8.0}, {"CPU": 8.0}]
+USED: Nodes = [{"CPU": 3.0}, {"memory": 1.0}]  # Ray leaves out what a node has none of
+
+
+def shared(free: Nodes, cluster: dict[str, float] | None = None, **given: object) -> tuple[int, int, int]:
+    options = argparse.Namespace(**{"ray_engines": None, "ray_cpus": None, "device": None, **given})
+    return share(options, cluster or {"CPU": 16.0}, free)
+
+
+@pytest.mark.parametrize(
+    ("free", "given", "expected"),
+    [
+        (IDLE, {}, (2, 8, 0)),
+        (IDLE, {"ray_engines": 4}, (4, 4, 0)),
+        (USED, {}, (1, 3, 0)),
+        (USED, {"ray_engines": 3}, (3, 1, 0)),
+        (USED, {"ray_cpus": 2}, (1, 2, 0)),
+    ],
+)
+def test_what_is_free_is_divided(free: Nodes, given: dict[str, int], expected: tuple[int, int, int]) -> None:
+    assert shared(free, **given) == expected
+
+
+def test_each_free_gpu_has_an_engine() -> None:
+    free = [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 8.0}]
+    cluster = {"CPU": 16.0, "GPU": 2.0}
+    assert shared(free, cluster) == (1, 8, 1)
+    assert shared(free, cluster, device="cpu") == (2, 8, 0)
+    with pytest.raises(Refusal, match=r"^--ray-engines: got 2, expected at most the 1 free GPUs"):
+        shared(free, cluster, ray_engines=2)
+    with pytest.raises(Failure, match=r"^--ray: no GPU of the cluster is free; --device cpu"):
+        shared(IDLE, cluster)
+
+
+@pytest.mark.parametrize("free", [[{"memory": 1.0}], [{"CPU": 0.5}], []])
+def test_a_cluster_with_nothing_free_is_an_error(free: Nodes) -> None:
+    with pytest.raises(Failure, match=r"^--ray: no CPU of the cluster is free$"):
+        shared(free)
+
+
+def test_engines_that_would_wait_for_others_are_refused() -> None:
+    with pytest.raises(
+        Refusal, match=r"^--ray: 2 engines with 2 CPUs each do not fit: the free CPUs of 1 nodes"
+    ):
+        shared(USED, ray_engines=2, ray_cpus=2)

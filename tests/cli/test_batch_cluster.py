@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,40 @@ def test_each_node_of_a_cluster_has_an_engine(
     code, last = ended(stranger)
     assert code == FAILED
     assert last.startswith(f"tiny-llm batch: --ray: {cluster}: Failed to connect to Ray cluster")
+
+
+# Takes CPUs of a cluster until its input ends.
+TAKE = """
+import sys, ray
+ray.init(sys.argv[1], log_to_driver=False)
+Taken = ray.remote(num_cpus=1)(type("Taken", (), {"there": lambda _: 1}))
+taken = [Taken.remote() for _ in range(int(sys.argv[2]))]
+ray.get([each.there.remote() for each in taken])
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def taken(cluster: str, cpus: int) -> Iterator[None]:
+    command = [sys.executable, "-c", TAKE, cluster, str(cpus)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "taken\n"
+        yield
+        process.communicate()
+
+
+def test_only_free_cpus_are_used(
+    cluster: str, file: Path, expected: list[tuple[object, ...]], tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    flags = ("--input", str(file), "--output", str(output), "--ray", cluster, *EXACT)
+    with taken(cluster, 2):
+        assert ended(start(*flags)) == (FAILED, "tiny-llm batch: --ray: no CPU of the cluster is free")
+    with taken(cluster, 1):
+        assert ended(start(*flags))[0] == FAILED  # of the four lines
+    assert contents(output) == expected
 
 
 def test_an_error_of_an_engine_is_one_line_and_nothing_is_left(file: Path, tmp_path: Path) -> None:

@@ -80,8 +80,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(config: Mapping[str, Any], folder: Path, headers: Mapping[str, str]) -> Iterator[Cluster]:
-    """The application of this configuration, on a free port; JSON is YAML."""
+def running(
+    config: Mapping[str, Any], folder: Path, headers: Mapping[str, str], ready: int = 200
+) -> Iterator[Cluster]:
+    """The application of this configuration, on a free port; JSON is YAML. `ready`: its first status."""
     address = ("127.0.0.1", free_port())
     http = {"host": address[0], "port": address[1]}
     file, log = folder / "serve.yaml", folder / "log"
@@ -94,7 +96,7 @@ def running(config: Mapping[str, Any], folder: Path, headers: Mapping[str, str])
         process = subprocess.Popen(serve, cwd=ROOT, env=environment, stdout=output, stderr=output)
     cluster = Cluster(process, address, None, dict(headers), log)
     try:
-        wait_until_ready(cluster)
+        wait_until_ready(cluster, ready)
         yield cluster
     finally:
         started = [process.pid, *descendants(process.pid)]
@@ -107,11 +109,11 @@ def running(config: Mapping[str, Any], folder: Path, headers: Mapping[str, str])
                     os.kill(each, signal.SIGKILL)
 
 
-def wait_until_ready(cluster: Cluster) -> None:
+def wait_until_ready(cluster: Cluster, ready: int) -> None:
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            if cluster.get("/ready").status == 200:
+            if cluster.get("/ready").status == ready:
                 return
         except OSError:
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -12,7 +13,7 @@ import uvicorn
 from starlette.types import Message
 
 from tiny_llm.deploy.exchange import exchange, whole_answer
-from tiny_llm.deploy.gateway import Gateway, ReplicaLost
+from tiny_llm.deploy.gateway import Gateway, ReplicaLost, for_replicas
 from tiny_llm.deploy.routing import LoadBound
 from tiny_llm.server.app import create_app
 from tiny_llm.server.run import bind
@@ -23,13 +24,19 @@ from ..support.serving.running import SECONDS, RunningServer, wait_until
 
 
 class LocalReplicas:
-    """`lost_after`: how many lists of messages a replica sends before it is lost, by its name."""
+    """`lost_after`: how many lists of messages a replica sends before it is lost, by its name.
+
+    hung: these take no request, and say nothing.
+    """
 
     def __init__(self, engines: Mapping[str, FakeEngine], settings: Settings):
-        self.apps = {name: create_app({"fake": engine}, settings) for name, engine in engines.items()}
+        behind = for_replicas(settings)
+        self.apps = {name: create_app({"fake": engine}, behind) for name, engine in engines.items()}
         self.loads: Counter[str] = Counter(dict.fromkeys(engines, 0))
         self.answered: list[str] = []
         self.lost_after: dict[str, int] = {}
+        self.hung: set[str] = set()
+        self.asked: list[str] = []
         self.refusal: Exception | None = None
 
     async def answer(
@@ -42,6 +49,8 @@ class LocalReplicas:
         self.answered.append(name)
         sent = 0
         try:
+            await self.wait_if_hung(name)
+            yield []
             async with aclosing(exchange(self.apps[name], scope, body)) as lists:
                 async for messages in lists:
                     if self.lost_after.get(name) == sent:
@@ -52,19 +61,28 @@ class LocalReplicas:
         finally:
             self.loads[name] -= 1
 
-    async def answers(self, scope: dict[str, Any]) -> dict[str, list[Message]]:
+    async def wait_if_hung(self, name: str) -> None:
+        while name in self.hung:
+            await asyncio.sleep(0.01)
+
+    def names(self) -> list[str]:
+        return list(self.apps)
+
+    async def answer_of(self, name: str, scope: dict[str, Any]) -> list[Message]:
         if self.refusal is not None:
             raise self.refusal
-        return {name: await whole_answer(app, scope) for name, app in self.apps.items()}
+        self.asked.append(name)
+        await self.wait_if_hung(name)
+        return await whole_answer(self.apps[name], scope)
 
 
 @contextmanager
 def gateway(
-    engines: Mapping[str, FakeEngine], **settings: Any
+    engines: Mapping[str, FakeEngine], taken_seconds: float = SECONDS, **settings: Any
 ) -> Iterator[tuple[RunningServer, LocalReplicas]]:
     chosen = Settings(**settings)
     replicas = LocalReplicas(engines, chosen)
-    app = Gateway(replicas, chosen)
+    app = Gateway(replicas, chosen, taken_seconds)
     bound = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, ws="none"))
     thread = threading.Thread(target=lambda: server.run(sockets=[bound]), daemon=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from tiny_llm.deploy import gateway as gateway_module
 from tiny_llm.errors import QueueFull
 
 from ..support.serving.fake_engine import FakeEngine
-from ..support.serving.running import RunningServer, wait_until
+from ..support.serving.running import Answer, RunningServer, running, wait_until
 from .local import LocalReplicas, gateway
 
 Started = tuple[RunningServer, LocalReplicas]
@@ -171,3 +173,73 @@ def test_metrics_have_a_label_of_their_replica(started: Started) -> None:
         labels = f'finished_reason="length",model_name="fake",replica="{name}"'
         assert float(samples[f"tiny_llm_request_success_total{{{labels}}}"]) == (name == used)
     assert len([line for line in lines if line.startswith("# TYPE tiny_llm_num_requests_running ")]) == 1
+
+
+def test_a_replica_that_hangs_costs_the_page_of_metrics_its_own_samples_only(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, replicas = started
+    monkeypatch.setattr(gateway_module, "METRICS_SECONDS", 0.3)
+    replicas.hung = {"b"}
+    start = time.perf_counter()
+    page = server.get("/metrics").body.decode()
+    assert time.perf_counter() - start < 5
+    assert 'tiny_llm_replica_up{replica="a"} 1.0' in page
+    assert 'tiny_llm_replica_up{replica="b"} 0.0' in page
+    assert 'tiny_llm_num_requests_running{model_name="fake",replica="a"}' in page
+    assert page.count('replica="b"') == 1
+
+
+def test_metrics_of_no_replica_are_an_error(engines: dict[str, FakeEngine]) -> None:
+    with gateway({}) as (server, _):
+        assert server.get("/metrics").status == 503
+
+
+def test_replicas_are_asked_for_metrics_after_the_key(engines: dict[str, FakeEngine]) -> None:
+    with gateway(engines, api_keys=("a-long-secret",)) as (server, replicas):
+        assert server.get("/metrics").status == 401
+        assert replicas.asked == []
+    with gateway(engines, api_keys=("a-long-secret",), open_metrics=True) as (server, replicas):
+        assert server.get("/metrics").status == 200
+
+
+def of_cors(answer: Answer) -> tuple[int, dict[str, str]]:
+    kept = ("access-control-", "vary")
+    return answer.status, {name: text for name, text in answer.headers.items() if name.startswith(kept)}
+
+
+def answers_to_pages(server: RunningServer) -> list[tuple[int, dict[str, str]]]:
+    """To an allowed page and another one: refused, answered, and before they ask."""
+    path, hello = "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}
+    key, text, other_host = (("authorization", "Bearer k"), ("content-type", "text/plain"), ("host", "other"))
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "x-a"}
+    found = []
+    for page in ({"origin": "https://app.example"}, {"origin": "https://other.example"}, {}):
+        found += [server.request("POST", path, hello, {**page, **dict(more)}) for more in (
+            [], [key], [key, text], [key, other_host], [other_host],
+        )]  # fmt: skip
+        found.append(server.request("POST", path, b"a" * 2000, {**page, **dict([key])}))
+        found.append(server.request("POST", path, {**hello, "temperature": -1}, {**page, **dict([key])}))
+        found += [server.request("OPTIONS", path, None, {**page, **preflight, **dict(more)}) for more in (
+            [], [other_host],
+        )]  # fmt: skip
+        found += [server.get(path, **page, **dict([key])) for path in ("/metrics", "/nothing")]
+        found += [server.get(path, **page) for path in ("/metrics", "/health")]
+    return [of_cors(answer) for answer in found]
+
+
+def test_pages_of_other_origins_get_the_headers_of_the_server(engines: dict[str, FakeEngine]) -> None:
+    settings = {"api_keys": ("k",), "allowed_origins": ("https://app.example",), "max_body": 1000}
+    with running(FakeEngine(), **settings) as server:
+        expected = answers_to_pages(server)
+    with gateway(engines, **settings) as (server, replicas):
+        assert answers_to_pages(server) == expected
+        replicas.refusal = QueueFull(3)
+        page = {"origin": "https://app.example", "authorization": "Bearer k"}
+        full = server.request("POST", "/v1/completions", {"prompt": "a"}, page)
+        assert of_cors(full) == (429, expected[0][1])
+        replicas.refusal = None
+        head = ["GET /health HTTP/1.1", "Host: localhost", "Origin: https://app.example", "Connection: close"]
+        raw = server.send_raw("\r\n".join([*head, "", ""]).encode())
+        assert raw.count(b"access-control-allow-origin") == 1
+    assert {status for status, _ in expected} >= {200, 204, 400, 401, 403, 404, 413, 415}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -9,10 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tiny_llm.deploy.gateway import METRICS_SECONDS
 
 from ..support.processes.child import ROOT
 from ..support.serving.running import read_all
@@ -121,6 +125,21 @@ def test_errors_and_keys_are_those_of_the_server(cluster: Cluster) -> None:
     assert cluster.request("POST", "/v1/chat/completions", {}, {"authorization": "x"}).status == 401
 
 
+def test_a_replica_that_hangs_is_named_in_the_metrics(cluster: Cluster) -> None:
+    stopped = cluster.replicas()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        up = cluster.metric("tiny_llm_replica_up")
+        assert time.monotonic() - start < 2 * METRICS_SECONDS
+        assert sorted(up.values()) == [0, 1]
+        assert len(cluster.metric("tiny_llm_num_requests_running")) == 1
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    cluster.wait_for_replicas(2, BACK_SECONDS)
+    assert set(cluster.metric("tiny_llm_replica_up").values()) == {1}
+
+
 def ask(cluster: Cluster, number: int, stream: bool) -> str:
     """How a request ended: "done", "error" with an error of the server, or what else came."""
     answer = cluster.chat(messages=conversation(number), max_tokens=120, ignore_eos=True, stream=stream)
@@ -160,6 +179,17 @@ def test_a_killed_replica_comes_back_and_no_request_is_lost_without_an_error(clu
     assert ends["done"] > 20
     assert ends.keys() <= {"done", "error"}
     assert ends["error"] <= len(workers)  # no more than were being answered
+
+
+def test_requests_end_while_no_machine_has_room_for_a_replica(config: dict[str, Any], tmp_path: Path) -> None:
+    config = copy.deepcopy(config)
+    config["applications"][0]["args"] |= {"gpus": 1000, "replica_timeout": 1}
+    with running(config, tmp_path, {"authorization": f"Bearer {KEY}"}, ready=503) as cluster:
+        for answer in (cluster.chat(), cluster.chat(stream=True), cluster.get("/v1/models")):
+            assert (answer.status, answer.error["code"]) == (503, "engine_failed")
+            assert answer.headers["retry-after"] == "1"
+        assert cluster.get("/metrics").status == 503
+        assert cluster.get("/metrics", authorization="x").status == 401
 
 
 @pytest.mark.parametrize("file", ["two-nodes.yaml", "kuberay.yaml"])

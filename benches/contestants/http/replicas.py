@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from tiny_llm_tools.benchmark.requests import BYTE_TOKENS
 VOCABULARY = 3000  # of every model that this plays to
 SECONDS = 300
 ALONE = 20  # requests
+FRESH = 10**6  # no workload has so many conversations: those of another seed are others
 
 
 class Address:
@@ -61,14 +61,6 @@ class Address:
             raise RuntimeError(f"the answer has status {answer.status} and {events} events")
         return first, output
 
-    def first_token(self, tokens: int) -> float:
-        """Seconds to it, for a prompt of so many tokens while nothing else is asked."""
-        spans = []
-        for number in range(ALONE):
-            start = time.perf_counter()
-            spans.append(self.complete(prompt_ids(-1 - number, tokens), 1)[0] - start)
-        return statistics.median(spans)
-
     def total(self, name: str) -> float:
         """Of all replicas."""
         families = text_string_to_metric_families(self.get("/metrics")[1].decode())
@@ -83,15 +75,16 @@ def on_ray(replicas: int, cpus: int, **arguments: Any) -> Iterator[Address]:
         port = bound.getsockname()[1]
     given = {"replicas": replicas, "cpus": cpus, "offline": True, **arguments}
     program = [sys.executable, "-m", "benches.contestants.http.ray_program"]
-    token = {
+    environment = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # by default 15: any other program on the machine would come first
     }
     process = subprocess.Popen(
         [*program, str(replicas * cpus), str(port), json.dumps(given)],
         cwd=ROOT,
-        env={**os.environ, **token},
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -126,7 +119,8 @@ def play(address: Address, workload: Workload) -> dict[str, float]:
     def ask(second: float, conversation: int, turn: int) -> None:
         try:
             sent = time.perf_counter()
-            first, tokens = address.complete(prompt_ids(conversation, workload.prompt(turn)), workload.output)
+            prompt = prompt_ids(conversation + FRESH * workload.seed, workload.prompt(turn))
+            first, tokens = address.complete(prompt, workload.output)
             waited.append((second, first - sent))
             ended.append((time.perf_counter() - start, tokens))
         except Exception as error:

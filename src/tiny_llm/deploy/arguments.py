@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from ..cli.exit_codes import Refusal
 from ..cli.serve import add_arguments, check_draft, model_names
+from .gateway import TAKEN_SECONDS
 from .routing import FACTOR, QUEUED, SPARE
 
 # Options of `tiny-llm serve` that others decide here.
@@ -28,6 +29,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
     cpus, gpus: of each process of a replica, which has one for each rank of tensor_parallel. All are one
         bundle of a placement group, as they share a machine.
     gateways: processes that read requests and pass answers on.
+    replica_timeout: seconds that a request waits for a replica, such as one that is being started; then 503.
     pause: seconds from one part of a stream to the next: each costs a call between processes.
     load_factor, spare: as in `LoadBound`.
     prefix_routing: false routes to the least loaded replica, to compare.
@@ -40,6 +42,7 @@ class RayArguments(BaseModel, extra="allow", frozen=True):
     gpus: int = Field(0, ge=0)
     tensor_parallel: int = Field(1, ge=1)
     gateways: int = Field(1, ge=1)
+    replica_timeout: float = Field(TAKEN_SECONDS, gt=0)
     pause: float = Field(0, ge=0, le=1)
     load_factor: float = Field(FACTOR, gt=1)
     spare: int = Field(SPARE, ge=1)

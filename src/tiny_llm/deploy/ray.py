@@ -6,8 +6,9 @@ A gateway reads requests and chooses a replica for each: a process with the engi
 
 import argparse
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from contextvars import Context
 from typing import Any
 
 import ray
@@ -28,13 +29,12 @@ from ..server.logs import set_up_logs
 from ..server.settings import Settings
 from .arguments import RayArguments, parse
 from .exchange import exchange, whole_answer
-from .gateway import Gateway, ReplicaLost
+from .gateway import Gateway, ReplicaLost, for_replicas
 from .router import QUEUE, PrefixRouter, by_queue
-from .routing import UPSCALE_SECONDS
+from .routing import UPSCALE_SECONDS, Running
 
 LOG = logging.getLogger(__name__)
 LOST = (RayActorError, NodeDiedError, ObjectLostError)
-BROADCAST_SECONDS = 5
 STREAMS = 4096  # of a gateway at a time
 BESIDE = 16  # calls of a replica beside the requests of its engines: health, metrics, refusals
 
@@ -44,7 +44,7 @@ class RayReplicas:
 
     def __init__(self, handle: DeploymentHandle[Any], prefix_routing: bool):
         self._answer = handle.options(method_name="answer", stream=True)
-        self._all = handle
+        self._whole_answer = handle.options(method_name="whole_answer")
         self._prefix_routing = prefix_routing
 
     async def answer(
@@ -52,37 +52,52 @@ class RayReplicas:
     ) -> AsyncGenerator[list[Message], None]:
         response = self._answer.remote(scope, body, prefix=prefix if self._prefix_routing else None)
         try:
-            async for messages in response:
-                yield messages
-        except LOST as lost:
-            raise ReplicaLost from lost
-        except BackPressureError as full:
-            raise QueueFull(MAX_WAITING) from full
-        except DeploymentUnavailableError as none:
-            raise ApiError(503, "no replica is running", code="engine_failed") from none
+            with our_errors():
+                async for messages in response:
+                    yield messages
         finally:
             response.cancel()
 
-    async def answers(self, scope: dict[str, Any]) -> dict[str, list[Message]]:
-        called = self._all.broadcast("whole_answer", scope)
+    def names(self) -> list[str]:
+        return Running.names()
+
+    async def answer_of(self, name: str, scope: dict[str, Any]) -> list[Message]:
+        # All calls in the context of a request have its id, and Ray's router knows one call for each id.
+        called = Context().run(self._whole_answer.remote, scope, only=name)
         try:
-            answers = await called.results_async(timeout_s=BROADCAST_SECONDS, return_exceptions=True)
-        except (TimeoutError, DeploymentUnavailableError) as none:
-            raise ApiError(503, "not all replicas answer", code="engine_failed") from none
-        found = dict(answer for answer in answers if not isinstance(answer, BaseException))
-        if not found:  # nobody has asked for the key
-            raise ApiError(503, "no replica answers", code="engine_failed")
-        return found
+            with our_errors():
+                messages: list[Message] = await called
+                return messages
+        finally:
+            called.cancel()
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """A block whose errors of Ray become ours."""
+    try:
+        yield
+    except LOST as lost:
+        raise ReplicaLost from lost
+    except BackPressureError as full:
+        raise QueueFull(MAX_WAITING) from full
+    except DeploymentUnavailableError as none:
+        raise ApiError(503, "no replica is running", code="engine_failed") from none
 
 
 class RayGateway:
     def __init__(
-        self, replicas: DeploymentHandle[Any], command_line: list[str], prefix_routing: bool, with_keys: bool
+        self,
+        replicas: DeploymentHandle[Any],
+        command_line: list[str],
+        prefix_routing: bool,
+        taken_seconds: float,
+        with_keys: bool,
     ):
         options, _ = parse(command_line)
         set_up_logs(options.log_format)
         settings = settings_with_keys(options, with_keys)
-        self._gateway = Gateway(RayReplicas(replicas, prefix_routing), settings)
+        self._gateway = Gateway(RayReplicas(replicas, prefix_routing), settings, taken_seconds)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return self._gateway
@@ -100,19 +115,20 @@ class Replica:
         self._engines = {name: make_engine(model, options, silent) for name, model in names.items()}
         self._pause = pause
         self._settings = settings_with_keys(options, with_keys)
-        self._app = create_app(self._engines, self._settings)
-        self._name = serve.get_replica_context().replica_id.unique_id
+        self._app = create_app(self._engines, for_replicas(self._settings))
 
     async def answer(
         self, scope: dict[str, Any], body: bytes, *, prefix: bytes | None
     ) -> AsyncGenerator[list[Message], None]:
-        """`prefix` is for the router, which reads the arguments of a call."""
+        """`prefix` is for the router, which reads the arguments of a call. The first list is empty."""
+        yield []
         async with aclosing(exchange(self._app, scope, body, self._pause)) as lists:
             async for messages in lists:
                 yield messages
 
-    async def whole_answer(self, scope: dict[str, Any]) -> tuple[str, list[Message]]:
-        return self._name, await whole_answer(self._app, scope)
+    async def whole_answer(self, scope: dict[str, Any], *, only: str) -> list[Message]:
+        """`only` is for the router as well."""
+        return await whole_answer(self._app, scope)
 
     def record_autoscaling_stats(self) -> dict[str, int]:
         now = [engine.statistics() for engine in self._engines.values()]
@@ -173,4 +189,6 @@ def app(arguments: RayArguments) -> serve.Application:
         max_ongoing_requests=STREAMS,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(replicas, command_line, arguments.prefix_routing, with_keys)
+    return gateway.bind(
+        replicas, command_line, arguments.prefix_routing, arguments.replica_timeout, with_keys
+    )

@@ -2,9 +2,10 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import ClassVar
 
 # benches/LOG.md, T15: with 1.25 and 4, chance moves a quarter of the turns away from their pages.
 FACTOR = 2.0
@@ -37,6 +38,15 @@ class LoadBound:
         with_room = [name for name in preferred if loads[name] < most]
         others = [name for name in preferred if loads[name] >= most]
         return with_room + sorted(others, key=lambda name: loads[name])
+
+
+class Running:
+    """`names()`: the replicas that run, as Ray has told the router of this process; none before.
+
+    Ray has a copy of the router's module: what it shall tell others is in one that it imports.
+    """
+
+    names: ClassVar[Callable[[], list[str]]] = list
 
 
 def weight(prefix: bytes, name: str) -> bytes:

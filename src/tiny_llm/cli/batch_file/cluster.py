@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow
 import ray
+from ray._private.state import available_resources_per_node  # Ray itself sums it up only
 from ray.data import ActorPoolStrategy, DataContext, Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
@@ -28,7 +29,7 @@ from ..device import set_threads
 from ..exit_codes import Failure, Refusal
 from ..progress import ProgressBar
 from .application import Application, BatchAnswer, start_engine, window
-from .cluster_options import LOCAL
+from .cluster_options import LOCAL, share
 from .lines import BatchLine, read_requests
 
 BLOCK = 16  # lines
@@ -100,7 +101,8 @@ def answer_on_cluster(
     """Give `write` the answers of the engines, block by block in the order in which these end."""
     progress("starting the engines of the cluster", 0, None)
     with connection(options.ray):
-        engines, cpus, gpus = share(options)
+        free = list(available_resources_per_node().values())
+        engines, cpus, gpus = share(options, ray.cluster_resources(), free)
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # byte: a row is a block, which goes on at once
@@ -120,23 +122,6 @@ def answer_on_cluster(
         for row in answers.iter_rows():
             for answer in row["answers"]:
                 write(BatchAnswer(**answer))
-
-
-def share(options: argparse.Namespace) -> tuple[int, int, int]:
-    """How many engines, and the CPUs and GPUs of each; Refusal if the nodes have less."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    gpus = 0 if options.device == "cpu" else int(sum(node.get("GPU", 0) for node in nodes))
-    engines = options.ray_engines or gpus or len(nodes)
-    on_a_node = -(-engines // max(len(nodes), 1))
-    smallest = min((int(node["CPU"]) for node in nodes), default=0)
-    cpus = options.ray_cpus or max(smallest // on_a_node, 1)
-    most = sum(int(node["CPU"]) // cpus for node in nodes)
-    if gpus and engines > gpus:
-        raise Refusal(f"--ray-engines: got {engines}, expected at most the {gpus} GPUs of the cluster")
-    if engines > most:
-        place = f"{len(nodes)} nodes have room for {most}"
-        raise Refusal(f"--ray: {engines} engines with {cpus} CPUs each do not fit: {place}")
-    return engines, cpus, int(gpus > 0)
 
 
 @contextmanager
