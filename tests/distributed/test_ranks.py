@@ -142,6 +142,27 @@ def test_after_a_fault_of_rank_0_nothing_is_answered() -> None:
     )
 
 
+NO_DRAFT = """
+from tiny_llm import LLM, LoadError
+from tiny_llm.distributed import launch
+
+if __name__ == "__main__":
+    start, started = launch._start, []
+    launch._start = lambda *given: started.append(start(*given)) or started[-1]
+    try:
+        LLM("tiny", device="cpu", tensor_parallel=2, draft_model="/no/folder")
+    except LoadError:
+        print("started", len(started), "ended", started[0].wait(20) is not None)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_end_where_the_draft_model_does_not_load() -> None:
+    child = run_python("-c", NO_DRAFT)
+    assert child.returncode == 0, child.stderr
+    assert "started 1 ended" in child.stdout
+
+
 def test_a_name_that_does_not_exist_starts_nothing() -> None:
     with pytest.raises(LoadError, match="/no/folder: is neither"):
         LLM("/no/folder", tensor_parallel=2, device="cpu")

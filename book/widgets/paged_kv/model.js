@@ -1,5 +1,5 @@
 // A pool of pages with owners, an index that finds pages by their tokens, and the page tables of requests.
-// The rules are those of PagePool, PrefixIndex and PageTables in src/tiny_llm; a test drives both alike.
+// The rules are those of PagePool, PrefixIndex and PageAllocator in src/tiny_llm; a test drives both alike.
 
 export const PAGES = 12;
 export const PAGE_SIZE = 4;

@@ -100,18 +100,23 @@ def load_llm(
         ranks, leader = start_ranks(
             group, name, dtype_name(dtype), offline=bool(offline), threads=threads, progress=progress
         )
-    llm = shortest = load(name, ranks)
-    if leader is not None:
-        leader.wait_until_ready()
-    llm.leader = leader
-    if draft is not None:
-        llm.draft = load(draft, None)  # the small model is here whole
-        check_vocabularies("", llm.draft.tokenizer, llm.tokenizer)
-        check_vocabulary_sizes("", llm.draft.model, llm.model)
-        shortest = min(llm, llm.draft, key=lambda each: each.context)
-    if context is not None and context > shortest.context:
-        expected = f"at most {shortest.context}, the context of {shortest.name}"
-        raise ArgumentError("", "context", context, expected)
+    try:
+        llm = shortest = load(name, ranks)
+        if leader is not None:
+            leader.wait_until_ready()
+        llm.leader = leader
+        if draft is not None:
+            llm.draft = load(draft, None)  # the small model is here whole
+            check_vocabularies("", llm.draft.tokenizer, llm.tokenizer)
+            check_vocabulary_sizes("", llm.draft.model, llm.model)
+            shortest = min(llm, llm.draft, key=lambda each: each.context)
+        if context is not None and context > shortest.context:
+            expected = f"at most {shortest.context}, the context of {shortest.name}"
+            raise ArgumentError("", "context", context, expected)
+    except BaseException:
+        if leader is not None:
+            leader.close()
+        raise
     llm.context = context or shortest.context
     if llm.draft is not None:
         llm.draft.context = llm.context

@@ -1,5 +1,7 @@
 """Writes a checkpoint with dense weights in the layout of Hugging Face, for other programs."""
 
+from __future__ import annotations
+
 import json
 import math
 import shutil
@@ -7,15 +9,17 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mlx.core as mx
-from huggingface_hub import StateDictSplit, split_state_dict_into_shards_factory
 
 from ..models.weights import dense_weights, quantized_weights
 from . import Checkpoint
 from .progress import Progress, silent
 from .weights.tree import named_parts
+
+if TYPE_CHECKING:
+    from huggingface_hub import StateDictSplit
 
 MAX_SHARD_BYTES = 4 * 2**30  # bytes of weights in a shard
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
@@ -43,6 +47,8 @@ def export_dense(
     folder = check_target(folder)
     parent = folder.parent
     tensors = dense_tensors(checkpoint.mlx_model)
+    from huggingface_hub import split_state_dict_into_shards_factory  # slow to import
+
     shards = split_state_dict_into_shards_factory(
         tensors,
         get_storage_size=lambda tensor: math.prod(tensor.shape) * dtype.size,

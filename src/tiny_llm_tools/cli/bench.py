@@ -131,10 +131,10 @@ def run(options: argparse.Namespace) -> int:
             backends = [engine_backend(f"{group.size} ranks", llm)]
         progress("comparing the logits", 0, None)
         differences = largest_difference(backends, requests[0])
-        for name, difference in differences.items():
+        for other, difference in differences.items():
             if not difference <= TOLERANCE[dtype]:
                 raise Failure(
-                    f"{backends[0].name} and {name} do not agree: their logits differ by {difference:.1%} "
+                    f"{backends[0].name} and {other} do not agree: their logits differ by {difference:.1%} "
                     f"of the largest, expected at most {TOLERANCE[dtype]:.1%}; nothing was measured"
                 )
         mx.reset_peak_memory()

@@ -61,6 +61,8 @@ def test_compare_measures_with_and_without_flash_attention(measured: Any, tmp_pa
     record = measured("--compare", "--plot", str(tmp_path / "rates.svg"))
     names = [each["name"] for each in record["contestants"]]
     assert names == ["flash attention", "grouped attention"]
+    assert record["model"] == "tiny"
+    assert record["printed"].startswith("tiny, ")
     (compared,) = record["ratios"]
     assert (compared["of"], compared["to"]) == tuple(names)
     assert compared["prefill"] > 0

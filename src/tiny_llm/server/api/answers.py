@@ -152,7 +152,7 @@ class RunningJob:
         failure = as_api_error(error)
         if failure.status == 500:
             LOG.error("a stream failed", exc_info=error)
-        error.__traceback__ = None  # its frames keep the event or the `Running` that keeps it
+        error.__traceback__ = None  # its frames keep the event or the `RunningJob` that keeps it
         return self.job.encoder.fail(self.job, failure)
 
     async def _deltas(self) -> AsyncGenerator[dict[str, Any], None]:
