@@ -13,7 +13,6 @@ from .files import Fields, read_object, require_file
 NAME = "config.json"
 # Bits of a weight in a file, and in memory: kernels have 4 and 8, which hold all numbers of fewer.
 WIDTHS = {2: 4, 3: 4, 4: 4, 5: 8, 6: 8, 8: 8}
-LLAMAS = ("llama", "mistral")  # whose configs leave out more than others
 ROPES = ("rope_parameters", "rope_scaling")
 GROUP_SIZES = (32, 64, 128)
 MLX_DEFAULTS = {"group_size": 64, "bits": 4}
@@ -31,7 +30,7 @@ def read_rope(raw: Fields) -> Rope:
     """The checked fields; newer files have them in `rope_parameters`, to which users add a `rope_scaling`."""
     objects = {key: raw.object(key) for key in ROPES if raw.get(key) is not None}
     where = next((each for each in objects.values() if each.get("rope_theta") is not None), raw)
-    usual = raw.get("model_type") in LLAMAS and where.get("rope_theta") is None  # as in the first of them
+    usual = FAMILIES[raw.get("model_type")].terse and where.get("rope_theta") is None
     theta = 1e4 if usual else where.number("rope_theta", 0, 1e15)
     positions = raw.integer("max_position_embeddings", 1, MAX_POSITIONS)
     rope, found = Rope(theta, positions, None), None
@@ -117,7 +116,7 @@ def check_config(values: dict[str, Any]) -> ModelConfig:
     raw = Fields(values, NAME)
     _check_supported(raw)
     heads = raw.integer("num_attention_heads", 1, 2**10)
-    alone = raw.get("model_type") in LLAMAS and raw.get("num_key_value_heads") is None  # as in Llama 1
+    alone = FAMILIES[raw.get("model_type")].terse and raw.get("num_key_value_heads") is None  # as in Llama 1
     kv_heads = heads if alone else raw.integer("num_key_value_heads", 1, heads)
     if heads % kv_heads != 0:
         raise raw.error("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
@@ -167,7 +166,7 @@ def _check_supported(raw: Fields) -> None:
 
 def _tied(raw: Fields) -> bool:
     """Llama and Mistral need not say that they have two matrices."""
-    if raw.get("model_type") in LLAMAS and raw.get("tie_word_embeddings") is None:
+    if FAMILIES[raw.get("model_type")].terse and raw.get("tie_word_embeddings") is None:
         return False
     return raw.boolean("tie_word_embeddings")
 

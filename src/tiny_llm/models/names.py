@@ -10,6 +10,7 @@ class Family(NamedTuple):
 
     qkv_bias: the products of query, key and value. head_norms: a norm on each query and key head.
     own_head_dim: the config may name the size of a head, which is else hidden_size / num_attention_heads.
+    terse: the config may leave out what is as in the first Llama, which others must say.
     """
 
     hub_prefix: str
@@ -17,6 +18,7 @@ class Family(NamedTuple):
     qkv_bias: bool = False
     head_norms: bool = False
     own_head_dim: bool = True
+    terse: bool = False
 
 
 # By `model_type` of config.json.
@@ -42,10 +44,12 @@ FAMILIES = {
             "llama-3.2-3b": "mlx-community/Llama-3.2-3B-Instruct-4bit",
             "llama-3.1-8b": "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
         },
+        terse=True,
     ),
     "mistral": Family(
         "mlx-community/Mistral",
         {"mistral-7b": "mlx-community/Mistral-7B-Instruct-v0.3-4bit"},
+        terse=True,
     ),
 }
 SHORTCUTS = {shortcut: name for family in FAMILIES.values() for shortcut, name in family.shortcuts.items()}

@@ -84,7 +84,6 @@ class LinearScaling:
     """All positions divided by `factor`. `context` is that of the model after its training."""
 
     factor: float
-    original: int
     context: int
     attention_factor: float = 1.0
 
@@ -133,7 +132,7 @@ def _read_llama3(given: Mapping[str, Any], positions: int) -> Llama3Scaling:
 
 
 def _read_linear(given: Mapping[str, Any], positions: int) -> LinearScaling:
-    return LinearScaling(_number(given, "factor", None, 1, MAX_FACTOR), positions, positions)
+    return LinearScaling(_number(given, "factor", None, 1, MAX_FACTOR), positions)
 
 
 # By `rope_type`: its reader, and the fields that it knows.
